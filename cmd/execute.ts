@@ -66,8 +66,8 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
       isService: command.isService === true,
     });
     const { log, transfer } = terminal;
-    const onUnfinished = (left: PluginError | undefined): void =>
-      io.onUnfinished?.(left && `error: ${left.message}\nhint: ${left.hint ?? ''}`);
+    const onUnfinished = (unfinished: PluginError | undefined): void =>
+      io.onUnfinished?.(unfinished && `error: ${unfinished.message}\nhint: ${unfinished.hint ?? ''}`);
     const context: Context = { signal, log, onEvent: transfer('Transferring'), onUnfinished };
     const setExitCode = (code: number): void => void (exitCode = code);
     io.onCommand?.(command);

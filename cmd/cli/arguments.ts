@@ -52,10 +52,10 @@ function tooMany(word: string, values: ParsedLine['values'], positionals: Option
 
 function checkNames(values: ParsedLine['values'], options: OptionRecord, positionals: OptionRecord): void {
   const shown = Object.entries(options).flatMap(namesOf);
-  const known = [...shown, ...Object.values(options).map(({ hiddenAlias }) => hiddenAlias)];
+  const validNames = [...shown, ...Object.values(options).map(({ hiddenAlias }) => hiddenAlias)];
   for (const [key, value] of Object.entries(values)) {
     const name = kebabCase(key);
-    if (name === '_' || name === '$0' || name in positionals || known.includes(name)) continue;
+    if (name === '_' || name === '$0' || name in positionals || validNames.includes(name)) continue;
     // A short option is no spelling of a long one.
     const similar = findSimilar(name, name.length > 1 ? shown.filter((each) => each.length > 1) : shown);
     // The parser reads `--no-restart` as `restart`.

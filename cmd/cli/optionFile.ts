@@ -98,9 +98,9 @@ function parseSpec(text: string, path: string, { kind }: ConfigFormat): Fields {
   }
   const [object] = values;
   if (values.length !== 1 || !isFields(object)) throw invalid(path, 'it does not have exactly one object');
-  const known = ['apiVersion', 'kind', 'metadata', 'spec'];
-  const unknown = Object.keys(object).find((field) => !known.includes(field));
-  if (unknown !== undefined) throw unknownField(path, unknown, unknown, known);
+  const validFields = ['apiVersion', 'kind', 'metadata', 'spec'];
+  const unknown = Object.keys(object).find((field) => !validFields.includes(field));
+  if (unknown !== undefined) throw unknownField(path, unknown, unknown, validFields);
   if (object['apiVersion'] !== apiVersion || object['kind'] !== kind) {
     throw invalid(path, `it must have apiVersion ${apiVersion} and kind ${kind}`);
   }
@@ -128,10 +128,10 @@ async function checkField(path: string, field: string, option: Option, value: un
   }
 }
 
-function unknownField(path: string, where: string, field: string, known: readonly string[]): PluginError {
-  const similar = findSimilar(field, known);
+function unknownField(path: string, where: string, field: string, validFields: readonly string[]): PluginError {
+  const similar = findSimilar(field, validFields);
   return new PluginError('invalid-file', `${path} has an unknown field ${where}`, {
-    hint: similar === undefined ? `It can have ${known.join(', ')}.` : `Did you mean ${similar}?`,
+    hint: similar === undefined ? `It can have ${validFields.join(', ')}.` : `Did you mean ${similar}?`,
   });
 }
 

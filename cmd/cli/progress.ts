@@ -115,16 +115,16 @@ export class Progress {
   }
 
   #describeRate(now: number): Part[] {
-    const left = (this.#total ?? Infinity) - this.#done;
+    const remainingBytes = (this.#total ?? Infinity) - this.#done;
     const stalled = now - this.#last;
-    if (left > 0 && stalled >= rateWindow)
+    if (remainingBytes > 0 && stalled >= rateWindow)
       return [{ text: `, stalled for ${formatDuration(stalled / 1000)}`, rank: 4 }];
-    const rate = this.#rate(now, left <= 0);
+    const rate = this.#rate(now, remainingBytes <= 0);
     if (rate <= 0) return [];
-    const estimate = `, ${formatDuration(left / rate)} left`;
+    const estimate = `, ${formatDuration(remainingBytes / rate)} left`;
     return [
       { text: `, ${formatBytes(rate)}/s`, rank: 1 },
-      ...(left > 0 && left < Infinity ? [{ text: estimate, rank: 2 }] : []),
+      ...(remainingBytes > 0 && remainingBytes < Infinity ? [{ text: estimate, rank: 2 }] : []),
     ];
   }
 

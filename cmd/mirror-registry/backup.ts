@@ -41,7 +41,7 @@ export const command = defineCommand({
     const { sumSizes } = await import('../../lib/content/oci/descriptor.ts');
     const { images: withImages, dryRun } = args;
     const isFolder = await stat(args.output).then(
-      (found) => found.isDirectory(),
+      (stats) => stats.isDirectory(),
       () => false,
     );
     const output = isFolder ? join(args.output, usualName) : args.output;

@@ -195,10 +195,10 @@ function describeRegistryRelease({ name, version, arch, size, images }: Registry
 /** Describes a bundle with the size of each image and whether it is complete. */
 async function describeBundle(bundle: Bundle, context: Context): Promise<Outcome> {
   const { path, metadata } = bundle;
-  const { images: found, totals, notes } = await inspectBundle(bundle, context);
+  const { images, totals, notes } = await inspectBundle(bundle, context);
   const { version, arch, size } = metadata;
   const rows = Object.entries(imagesOfBundle(metadata, path)).map(([name, { image, digest }]) => {
-    const { size: bytes = 0, complete = false } = found.find((each) => each.digest === digest) ?? {};
+    const { size: bytes = 0, complete = false } = images.find((each) => each.digest === digest) ?? {};
     return { name, image, digest, size: bytes, complete };
   });
   const result = { path, version, arch, size, verified: false, images: rows, totals, notes };

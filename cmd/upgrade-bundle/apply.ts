@@ -150,26 +150,26 @@ async function warnOfAcknowledgements(
  * left out.
  */
 function chooseExtras(
-  wanted: readonly string[],
+  values: readonly string[],
   extras: readonly string[] | undefined,
   context: Context,
 ): Digest[] | undefined {
-  if (wanted.includes('all') && !extras) {
+  if (values.includes('all') && !extras) {
     throw new PluginError('usage', '--allow-extra-images=all needs the bundle itself, which names its extra images', {
       hint: 'Give the bundle, or the digest of each image: --allow-extra-images=sha256:…',
     });
   }
-  const digests = wanted.filter((each) => each !== 'all');
+  const digests = values.filter((each) => each !== 'all');
   const strange = digests.find((each) => !isDigest(each));
   if (strange !== undefined) {
     const message = `--allow-extra-images: ${strange} is neither “all” nor a digest (sha256:<64 hex digits>)`;
     throw new PluginError('usage', message);
   }
-  const chosen = [...(wanted.includes('all') ? (extras ?? []).map(digestIn) : []), ...digests].filter(isDigest);
+  const chosen = [...(values.includes('all') ? (extras ?? []).map(digestIn) : []), ...digests].filter(isDigest);
   for (const image of extras ?? []) {
     const isChosen = chosen.some((digest) => digest === digestIn(image));
     const words = isChosen ? 'is loaded' : 'is not loaded; to load it, add --allow-extra-images=all or its digest';
     context.log(isChosen ? 'info' : 'warn', `the release signature does not cover ${image}: it ${words}`);
   }
-  return wanted.length === 0 ? undefined : [...new Set(chosen)];
+  return values.length === 0 ? undefined : [...new Set(chosen)];
 }

@@ -112,15 +112,15 @@ async function findClient(name: string, { environment, context: { signal } }: Co
   const result = await runCommand([path, 'version', '--client', '--output=json'], options).catch(() => undefined);
   const answer = result?.code === 0 ? result.stdout : '';
   // oc prints the version of its release. kubectl, also the one in oc, prints the version of Kubernetes.
-  const found = /"releaseClientVersion":\s*"([^"]+)"/.exec(answer) ?? /"gitVersion":\s*"([^"]+)"/.exec(answer);
-  return { name, path, version: found?.[1] };
+  const match = /"releaseClientVersion":\s*"([^"]+)"/.exec(answer) ?? /"gitVersion":\s*"([^"]+)"/.exec(answer);
+  return { name, path, version: match?.[1] };
 }
 
 async function findCluster(
   args: Arguments<typeof clusterOptions>,
   { environment, context }: CommandSession,
 ): Promise<FoundCluster> {
-  const found = { name: undefined, server: undefined, version: undefined, problem: undefined };
+  const noCluster = { name: undefined, server: undefined, version: undefined, problem: undefined };
   const timeout = AbortSignal.timeout(5000);
   const failed = (error: unknown): { problem: string } => {
     if (!isPluginError(error) || context.signal.aborted) throw error;
@@ -129,11 +129,14 @@ async function findCluster(
   try {
     const limited = { ...context, signal: AbortSignal.any([context.signal, timeout]) };
     using cluster = await clusterOpener(args, environment, limited)();
-    const named = { ...found, name: cluster.name, server: cluster.server };
+    const named = { ...noCluster, name: cluster.name, server: cluster.server };
     try {
       const openshift = (await cluster.clusterVersion())?.version;
-      const found = await readAgentVersion(cluster);
-      const agents = found && { version: found.version, difference: compareAgents(found, version) };
+      const agentVersion = await readAgentVersion(cluster);
+      const agents = agentVersion && {
+        version: agentVersion.version,
+        difference: compareAgents(agentVersion, version),
+      };
       return {
         ...named,
         agents,
@@ -143,6 +146,6 @@ async function findCluster(
       return { ...named, ...failed(error) };
     }
   } catch (error) {
-    return { ...found, ...failed(error) };
+    return { ...noCluster, ...failed(error) };
   }
 }

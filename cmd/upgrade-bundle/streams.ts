@@ -79,8 +79,8 @@ async function readStreams(
   const releases = (await checkSigned(bundle, offlineTrustOf(args), context)).releases.map(({ release }) => release);
   const chosen = args.release === undefined ? releases.at(-1) : releases.find((each) => each.version === args.release);
   if (!chosen) {
-    const known = releases.map((each) => each.version).join(', ');
-    throw new PluginError('usage', `${args.bundle} has no release ${args.release ?? ''}; it has ${known}`);
+    const versions = releases.map((each) => each.version).join(', ');
+    throw new PluginError('usage', `${args.bundle} has no release ${args.release ?? ''}; it has ${versions}`);
   }
   const { version, pullspec: release } = chosen;
   const images = { version, release, operator: chosen.images.get('machine-config-operator')?.pullspec ?? '' };

@@ -45,9 +45,9 @@ export async function readLine(program: Program, words: readonly string[]): Prom
       ended = true;
     } else if (!ended && /^-./.test(word)) {
       const [spelled = '', value] = /^--?([^=]*)(?:=(.*))?$/s.exec(word)?.slice(1) ?? [];
-      const found = findOption(spelled, optionsOf(command));
-      if (found && value === undefined && found[1].type !== 'boolean') awaiting = found;
-      else if (found) (values[found[0]] ??= []).push(value ?? 'true');
+      const optionEntry = findOption(spelled, optionsOf(command));
+      if (optionEntry && value === undefined && optionEntry[1].type !== 'boolean') awaiting = optionEntry;
+      else if (optionEntry) (values[optionEntry[0]] ??= []).push(value ?? 'true');
     } else if (named) {
       [entry, command, open] = [named, (await named.load()).command, false];
     } else {

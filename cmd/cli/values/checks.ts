@@ -41,9 +41,9 @@ export function checkSecretFile(text: string): void {
 
 /** Checks that a file exists and is readable. Throws `usage`. */
 export async function checkFile(path: string): Promise<void> {
-  const found = await stat(path).catch(() => undefined);
-  if (!found) throw new PluginError('usage', `there is no file ${path}`, { hint: 'Check the path.' });
-  if (found.isDirectory()) throw new PluginError('usage', `${path} is a folder`, { hint: 'Name a file.' });
+  const stats = await stat(path).catch(() => undefined);
+  if (!stats) throw new PluginError('usage', `there is no file ${path}`, { hint: 'Check the path.' });
+  if (stats.isDirectory()) throw new PluginError('usage', `${path} is a folder`, { hint: 'Name a file.' });
   await access(path, constants.R_OK).catch((cause: unknown) => {
     throw new PluginError('usage', `${path} must not be read by you`, { hint: 'Check its permissions.', cause });
   });
@@ -69,8 +69,8 @@ export async function checkSignatureStore(text: string): Promise<void> {
     if (URL.canParse(text) && /^(?:https?|file):/i.test(text)) return;
     throw new PluginError('usage', 'this URL cannot be that of a signature store', { hint });
   }
-  const found = await stat(text).catch(() => undefined);
-  if (!found?.isDirectory()) throw new PluginError('usage', `there is no folder ${text}`, { hint });
+  const stats = await stat(text).catch(() => undefined);
+  if (!stats?.isDirectory()) throw new PluginError('usage', `there is no folder ${text}`, { hint });
 }
 
 function checkScheme(text: string): void {

@@ -130,8 +130,8 @@ function repositoryOf({ releaseRepository }: CreateArguments, origin: BundleOrig
 /** Returns the images that a site has, to leave them out; undefined for all, and for a bundle of its own release. */
 function heldOf({ includeHeld, version, release, releaseImage }: CreateArguments, site: SiteReport | undefined) {
   const held = site && !includeHeld ? heldImagesOf(site) : undefined;
-  const wanted = (version ?? release ?? '').split(',');
-  return held && (wanted.includes(held.version) || releaseImage === held.release) ? undefined : held;
+  const versions = (version ?? release ?? '').split(',');
+  return held && (versions.includes(held.version) || releaseImage === held.release) ? undefined : held;
 }
 
 /** Returns the base of a delta bundle. A version is searched where the release is; other texts are paths. */

@@ -87,8 +87,9 @@ export const command = defineCommand({
 
 function failureOf(drills: readonly NodeDrill[], nodes: readonly string[]): PluginError {
   const last = drills.at(-1);
-  const left = nodes.length - drills.length;
-  const rest = left === 0 ? '' : `; ${left} more ${left === 1 ? 'node was' : 'nodes were'} not tried`;
+  const untriedCount = nodes.length - drills.length;
+  const rest =
+    untriedCount === 0 ? '' : `; ${untriedCount} more ${untriedCount === 1 ? 'node was' : 'nodes were'} not tried`;
   const message = `${last?.node ?? ''} does not start without a registry: ${last?.message ?? ''}${rest}`;
   const hint =
     'The node uses its registries again. Load or pin the images above, or set imagePullPolicy: IfNotPresent, then run this again.';

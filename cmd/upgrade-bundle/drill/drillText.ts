@@ -66,11 +66,11 @@ function toSuite({
   };
   const cases = pods.map((pod): JunitCase => {
     const name = `${pod.namespace}/${pod.name}`;
-    const wanted = asked.filter((each) => each.pods.some((user) => `${user.namespace}/${user.name}` === name));
+    const podImages = asked.filter((each) => each.pods.some((user) => `${user.namespace}/${user.name}` === name));
     return {
       ...{ classname: `${node}.${pod.owner || 'Pod'}`, name, time: pod.seconds ?? 0 },
       failure: pod.seconds === undefined ? { type: 'not running', message: pod.message ?? '' } : undefined,
-      output: wanted.length > 0 ? wanted.map(({ image }) => `asked for ${image}`).join('\n') : undefined,
+      output: podImages.length > 0 ? podImages.map(({ image }) => `asked for ${image}`).join('\n') : undefined,
     };
   });
   return { name: node, timestamp: started, time: seconds, cases: [own, ...cases] };

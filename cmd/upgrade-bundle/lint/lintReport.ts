@@ -41,14 +41,14 @@ function describeGroup(findings: readonly Finding[]): string[] {
 }
 
 function describeFinding({ component, object, file, line, field, message, status, until = '' }: Finding): string[] {
-  const known = {
+  const statusNote = {
     new: '',
     known: ` (known until ${until})`,
     expired: ` (the baseline entry ended on ${until})`,
     incomplete: ' (the baseline entry lacks a reason or an end date)',
   }[status];
   const subject = object.kind === 'File' ? '' : `${formatSubject(object)} of ${component}, `;
-  return [`  - ${message}${known}`, `    ${subject}${file}:${line}${field === '' ? '' : ` ${field}`}`];
+  return [`  - ${message}${statusNote}`, `    ${subject}${file}:${line}${field === '' ? '' : ` ${field}`}`];
 }
 
 /** Formats a result as JUnit XML: a suite for each rule, a case for each finding, and one for each rule that found nothing. */

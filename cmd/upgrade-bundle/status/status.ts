@@ -58,9 +58,9 @@ export const command = defineCommand({
       if (plan.obstacles.length > 0) throw failureOfRestore(plan);
       return;
     }
-    const read = async (bundle: UpgradeBundle | undefined, known?: readonly NodeMirror[]): Promise<ClusterStatus> => {
+    const read = async (bundle: UpgradeBundle | undefined, mirrors?: readonly NodeMirror[]): Promise<ClusterStatus> => {
       const elapsed = bundle && (await readElapsed(cluster, bundle));
-      return { bundle, elapsed, mirrors: known ?? (await listMirrorStates(cluster)) };
+      return { bundle, elapsed, mirrors: mirrors ?? (await listMirrorStates(cluster)) };
     };
     const show = async (status: ClusterStatus): Promise<void> => {
       const { text, accents } = formatStatus(status, { width: terminal.width, rows: Infinity });

@@ -72,8 +72,8 @@ function formatMirrors(mirrors: readonly StatusRow[], width: number): string[] {
 /** Returns the lines of as many nodes as fit into a number of lines, and the number of the others. */
 function fitNodes(nodes: readonly NodeProgress[], width: number, lines: number): string[] {
   for (let count = nodes.length; count > 0; count -= 1) {
-    const left = nodes.length - count;
-    const more = left === 0 ? [] : [`… and ${formatCount(left, 'more node')}`];
+    const hiddenCount = nodes.length - count;
+    const more = hiddenCount === 0 ? [] : [`… and ${formatCount(hiddenCount, 'more node')}`];
     const shown = [...formatNodes(nodes.slice(0, count), width), ...more];
     if (shown.length <= lines) return shown;
   }

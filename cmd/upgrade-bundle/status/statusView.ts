@@ -152,9 +152,9 @@ function describeUpdate({ status }: UpgradeBundle, elapsed: number | undefined):
   const progress = status?.progress === undefined ? [] : [status.progress];
   if (elapsed === undefined) return progress;
   const percent = Number.parseInt(status?.progress ?? '', 10);
-  const left =
+  const estimate =
     percent >= 5 && percent < 100 ? [`about ${formatDuration((elapsed * (100 - percent)) / percent)} left`] : [];
-  return [...progress, `${formatDuration(elapsed)} elapsed`, ...left];
+  return [...progress, `${formatDuration(elapsed)} elapsed`, ...estimate];
 }
 
 function describeLoading({ status }: UpgradeBundle): string[] {
