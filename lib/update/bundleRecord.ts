@@ -87,9 +87,9 @@ export async function readElapsed(cluster: Cluster, bundle: UpgradeBundle): Prom
  */
 export async function* followRecord(
   cluster: Cluster,
-  wanted: string | undefined,
+  requestedName: string | undefined,
 ): AsyncGenerator<UpgradeBundle | undefined> {
-  let name = wanted;
+  let name = requestedName;
   // Throws the error with its hint if the kind is not installed.
   await listRecords(cluster);
   for await (const objects of cluster.watch(apiVersion, kind)) {
@@ -107,13 +107,13 @@ export async function* followRecord(
  * update is running, or if the record belongs to another bundle.
  */
 export async function allowBundle(cluster: Cluster, request: BundleRequest): Promise<RecordChange> {
-  const { name: wanted, digest, version, releaseDigest, file, ...settings } = request;
-  const known = await listRecords(cluster);
-  const active = activeBundle(known);
+  const { name: requestedName, digest, version, releaseDigest, file, ...settings } = request;
+  const records = await listRecords(cluster);
+  const active = activeBundle(records);
   const allowed = active?.spec.bundle.digest === undefined ? undefined : active;
   const isAllowed = allowed?.spec.bundle.digest === digest;
-  const name = wanted ?? (isAllowed ? allowed.metadata.name : `bundle-${hexOf(digest).slice(0, 12)}`);
-  const current = known.find(({ metadata }) => metadata.name === name);
+  const name = requestedName ?? (isAllowed ? allowed.metadata.name : `bundle-${hexOf(digest).slice(0, 12)}`);
+  const current = records.find(({ metadata }) => metadata.name === name);
   if (allowed && allowed !== current) throw isAllowed ? duplicate(allowed) : occupied(allowed);
   if (current && hasEnded(current)) throw ended(current);
   const stated = withoutAbsent({ digest, version, releaseDigest });
@@ -195,8 +195,8 @@ export async function cleanRecords(
   name: string | undefined,
   { dryRun = false }: { readonly dryRun?: boolean } = {},
 ): Promise<string[]> {
-  const known = await listRecords(cluster);
-  const chosen = name === undefined ? known.filter(hasEnded) : [chooseRecord(known, name)];
+  const records = await listRecords(cluster);
+  const chosen = name === undefined ? records.filter(hasEnded) : [chooseRecord(records, name)];
   const active = chosen.find((bundle) => !hasEnded(bundle));
   if (active) {
     throw new PluginError('conflict', `${active.metadata.name} is under way: ${phaseOf(active)}`, {

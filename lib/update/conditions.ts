@@ -32,11 +32,11 @@ const longest = 8000;
 
 /** Merges conditions into the present ones. A condition with the same status keeps its transition time. */
 export function mergeConditions(
-  known: readonly object[] | undefined,
+  presentConditions: readonly object[] | undefined,
   conditions: readonly BundleCondition[],
   observedGeneration: number,
 ): object[] {
-  const before = new Map(listOf(known).map((each) => [String(each['type']), each]));
+  const before = new Map(listOf(presentConditions).map((each) => [String(each['type']), each]));
   const now = new Date().toISOString().replace(/\.\d+/, '');
   const merged = new Map<string, Fields>(before);
   for (const { message, ...condition } of conditions) {

@@ -151,8 +151,8 @@ export function parseReport({ metadata }: KubernetesObject): NodeReport | undefi
   const backup = parseBackupReport(fields['backup']);
   const mirror = parseMirrorState(fields['mirror']);
   const version = textOf(fields['version']);
-  const base = baseStates.find((known) => known === fields['base']);
-  const phase = nodePhases.find((known) => known === stated);
+  const base = baseStates.find((each) => each === fields['base']);
+  const phase = nodePhases.find((each) => each === stated);
   if (typeof bundle !== 'string' || typeof name !== 'string' || !phase) return undefined;
   if (!isCount(imagesLoaded) || !isCount(imagesTotal) || !isCount(bytes) || imagesLoaded > imagesTotal)
     return undefined;
@@ -202,9 +202,9 @@ function markOf(digest: Digest): string {
 /** Parses a proposal. Its values become names of objects, so only a version and an architecture are valid. */
 function parseProposal(value: unknown): Proposal | undefined {
   const { version, arch } = fieldsOf(value);
-  const known = architectures.find((each) => each === arch);
+  const architecture = architectures.find((each) => each === arch);
   const isVersion = typeof version === 'string' && version.length <= 64 && versionPattern.test(version);
-  return known && isVersion ? { version, arch: known } : undefined;
+  return architecture && isVersion ? { version, arch: architecture } : undefined;
 }
 
 function parseBackupReport(value: unknown): BackupReport | undefined {
@@ -221,11 +221,11 @@ export function parseMirrorState(value: unknown): MirrorState | undefined {
       .slice(0, mostReported)
       .map((text) => text.slice(0, longest / 10));
   if (!isCount(requests)) return undefined;
-  const known = cut(versions).flatMap((version) => {
+  const versionSizes = cut(versions).flatMap((version) => {
     const bytes = fieldsOf(sizes)[version];
     return isCount(bytes) ? [[version, bytes] as const] : [];
   });
-  const stated = known.length > 0 && { sizes: Object.fromEntries(known) };
+  const stated = versionSizes.length > 0 && { sizes: Object.fromEntries(versionSizes) };
   const settings = { ...(isCount(port) && { port }), ...(content === 'metadata' && { content: 'metadata' as const }) };
   return { versions: cut(versions), ...settings, ...stated, requests, lacking: cut(lacking) };
 }

@@ -98,10 +98,10 @@ export function planOSImageStream(
 /** Returns whether the status of an object names the same images. Its default stream follows its spec. */
 function hasStreams(existing: StoredObject | undefined, { status }: OSImageStream): boolean {
   const { availableStreams, defaultStream } = fieldsOf(existing?.['status']);
-  const found = listOf(availableStreams).map(({ name, osImage, osExtensionsImage }) => {
+  const existingStreams = listOf(availableStreams).map(({ name, osImage, osExtensionsImage }) => {
     return { name, osImage, osExtensionsImage };
   });
-  return (textOf(defaultStream) ?? '') !== '' && isDeepStrictEqual(found, status.availableStreams);
+  return (textOf(defaultStream) ?? '') !== '' && isDeepStrictEqual(existingStreams, status.availableStreams);
 }
 
 /**

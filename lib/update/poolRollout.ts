@@ -73,13 +73,13 @@ export async function findLatePool(
 }
 
 /** Returns why the node disruption policy is not in force for some paths; undefined if it is. */
-export async function findMissingPolicy(cluster: Cluster, wanted: readonly string[]): Promise<string | undefined> {
+export async function findMissingPolicy(cluster: Cluster, neededPaths: readonly string[]): Promise<string | undefined> {
   const object = await cluster.read(disruptionPolicy);
   const { observedGeneration, nodeDisruptionPolicyStatus } = fieldsOf(object?.['status']);
   const { files } = fieldsAt(nodeDisruptionPolicyStatus, 'clusterPolicies');
   const paths = listOf(files).map(({ path }) => path);
   const isSeen = Number(observedGeneration ?? 0) >= Number(object?.metadata['generation'] ?? 0);
-  if (isSeen && wanted.every((path) => paths.includes(path))) return undefined;
+  if (isSeen && neededPaths.every((path) => paths.includes(path))) return undefined;
   return 'the machine config operator has not taken the node disruption policy yet (machineconfiguration/cluster)';
 }
 

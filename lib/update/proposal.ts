@@ -13,8 +13,8 @@ import { activeBundle, proposalAnnotation, upgradeBundleKind, type UpgradeBundle
  * Chooses the bundle that a node proposes: the only one on its media, except base releases of deltas. Undefined if
  * there is none, or if they differ.
  */
-export function chooseProposal(found: readonly FoundBundle[]): Proposal | undefined {
-  const meant = withoutBases(found);
+export function chooseProposal(bundles: readonly FoundBundle[]): Proposal | undefined {
+  const meant = withoutBases(bundles);
   const [first] = meant;
   if (!first || meant.some(({ identity }) => identity !== first.identity)) return undefined;
   const arch = architectures.find((each) => each === first.arch);
@@ -42,10 +42,12 @@ export async function followProposals(
     if (!proposed.some(({ name }) => name === bundle.metadata.name)) await remove(cluster, bundle, context);
   if (activeBundle(bundles)) return;
   const running = clusterVersion && readClusterVersion(clusterVersion).version;
-  const known = new Set(bundles.map(({ metadata }) => metadata.name));
+  const takenNames = new Set(bundles.map(({ metadata }) => metadata.name));
   // A USB drive that is still inserted after the update must not propose it again. A report on an UpgradeBundle that has
   // just ended can be of the place that it named.
-  const first = proposed.find(({ bundle, version, name }) => bundle === '' && version !== running && !known.has(name));
+  const first = proposed.find(
+    ({ bundle, version, name }) => bundle === '' && version !== running && !takenNames.has(name),
+  );
   if (!first) return;
   const { name, node, version, arch } = first;
   const metadata = { name, annotations: { [proposalAnnotation]: node } };

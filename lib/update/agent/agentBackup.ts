@@ -42,9 +42,9 @@ export class AgentBackup {
     const clusterVersion = await this.#cluster.read(clusterVersionReference);
     const version = clusterVersion && readClusterVersion(clusterVersion).version;
     if (version === undefined || version === '') return undefined;
-    const known = (await listBackups(this.#host)).find((each) => each.purpose === purpose && each.version === version);
-    if (known && isRecentBackup(known)) {
-      const { purpose: _, ...made } = known;
+    const backup = (await listBackups(this.#host)).find((each) => each.purpose === purpose && each.version === version);
+    if (backup && isRecentBackup(backup)) {
+      const { purpose: _, ...made } = backup;
       return { made };
     }
     this.#job.start('backup', `backing up etcd of ${version}`, (context) =>

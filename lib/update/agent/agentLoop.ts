@@ -94,7 +94,7 @@ export class AgentLoop {
   async #round(): Promise<void> {
     const bundles = await this.#reader.list();
     const active = activeBundle(bundles);
-    const found = await this.#options.media.find(active?.spec.bundle.file);
+    const media = await this.#options.media.find(active?.spec.bundle.file);
     const digest = active?.spec.bundle.digest;
     const allowed = digest !== undefined && isDigest(digest) ? digest : undefined;
     if (this.#node && this.#node.digest !== allowed) {
@@ -102,11 +102,11 @@ export class AgentLoop {
       this.#node = undefined;
     }
     // The controller creates an UpgradeBundle from the proposal. It waits until its digest is allowed.
-    const proposal = chooseProposal(found);
+    const proposal = chooseProposal(media);
     const mirror = await this.#options.mirror?.();
     if (!active) {
       await this.#discard(bundles);
-      await this.#report.propose(proposal, await this.#describeFound(found), mirror);
+      await this.#report.propose(proposal, await this.#describeFound(media), mirror);
       await this.#unpin(bundles);
       return;
     }
@@ -114,11 +114,11 @@ export class AgentLoop {
     this.#retained = undefined;
     if (allowed && facts.retains === 'all') await this.#makeRoom(allowed, bundles);
     if (!allowed) {
-      await this.#report.send(active, await this.#describeFound(found), { mirror, proposal });
+      await this.#report.send(active, await this.#describeFound(media), { mirror, proposal });
       return;
     }
     this.#node ??= new AgentNode(allowed, this.#options.tools, this.#context);
-    await this.#node.advance(active, facts, found);
+    await this.#node.advance(active, facts, media);
     const backup = await this.#options.tools.backup?.advance(active, facts.name);
     const database = await this.#options.tools.backup?.measure();
     const progress = { ...(await this.#node.describe(active, facts)), ...(database !== undefined && { database }) };
@@ -131,8 +131,12 @@ export class AgentLoop {
     const kept = await this.#readRetains();
     const retained = kept ? await this.#findRetained(kept) : [];
     if (!retained) return;
-    const wanted = listWanted(bundles);
-    await cache.discard(new Set(kept === 'metadata' ? wanted : [...wanted, ...retained]), this.#context, retained);
+    const wantedDigests = listWanted(bundles);
+    await cache.discard(
+      new Set(kept === 'metadata' ? wantedDigests : [...wantedDigests, ...retained]),
+      this.#context,
+      retained,
+    );
   }
 
   /** Reads what the mirror of this node keeps. The controller of the node writes its certificate. */
@@ -198,12 +202,12 @@ export class AgentLoop {
   }
 
   /** Returns the report about bundles that are not allowed. */
-  async #describeFound(found: readonly FoundBundle[]): Promise<NodeProgress> {
-    const words = found.map((each) => {
+  async #describeFound(media: readonly FoundBundle[]): Promise<NodeProgress> {
+    const words = media.map((each) => {
       const digest = each.digest === undefined ? '' : `, ${each.digest} as its .sha256 file says`;
       return `${describeFound(each)}${digest}`;
     });
-    const offered = found.length > 0 ? [`${words.join('; ')}: waiting for its digest in spec.bundle.digest`] : [];
+    const offered = media.length > 0 ? [`${words.join('; ')}: waiting for its digest in spec.bundle.digest`] : [];
     const messages = [...offered, ...(this.#options.tools.messages?.() ?? [])];
     return {
       ...{ name: this.#options.node, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 },
@@ -227,8 +231,8 @@ export class AgentLoop {
 
 /** Lists the digests of bundles whose update is not completed, and whose UpgradeBundle is not being deleted. */
 function listWanted(bundles: readonly UpgradeBundle[]): Digest[] {
-  const wanted = bundles.filter(({ metadata, status }) => {
+  const wantedBundles = bundles.filter(({ metadata, status }) => {
     return metadata.deletionTimestamp === undefined && status?.phase !== 'Completed';
   });
-  return wanted.map(({ spec }) => spec.bundle.digest ?? '').filter(isDigest);
+  return wantedBundles.map(({ spec }) => spec.bundle.digest ?? '').filter(isDigest);
 }

@@ -83,12 +83,12 @@ export class AgentNode {
    * Starts the next task, unless one is running. Reports content of the disk that cannot be read, and retries it.
    * Throws `interrupted`.
    */
-  async advance(bundle: UpgradeBundle, node: NodeFacts, found: readonly FoundBundle[]): Promise<void> {
-    await this.#updateMedia(found);
+  async advance(bundle: UpgradeBundle, node: NodeFacts, media: readonly FoundBundle[]): Promise<void> {
+    await this.#updateMedia(media);
     if (this.#job.name !== undefined) return;
     const obstacle = (await this.#recall(bundle)) ?? this.#state.images.damage;
-    this.#set({ obstacle, other: this.#media.describeOther(found) });
-    const unverified = this.#media.nextToVerify(found, bundle.spec.bundle.version);
+    this.#set({ obstacle, other: this.#media.describeOther(media) });
+    const unverified = this.#media.nextToVerify(media, bundle.spec.bundle.version);
     const task = chooseTask(this.#state, unverified, bundle, node, this.facts !== undefined);
     if (task.kind === 'verify') this.#verify(task.medium);
     if (task.kind === 'fetch') this.#fetch();
@@ -276,14 +276,14 @@ export class AgentNode {
   }
 
   /** Compares the media with those of the last call, and closes the bundle if its medium was removed. */
-  async #updateMedia(found: readonly FoundBundle[]): Promise<void> {
-    if (this.#media.update(found)) {
+  async #updateMedia(media: readonly FoundBundle[]): Promise<void> {
+    if (this.#media.update(media)) {
       // A fault of the earlier media says nothing about the present ones.
       this.#job.clearFailure();
       if (this.#state.source.kind === 'unreadable') this.#set({ source: { kind: 'none' } });
     }
     const medium = this.#state.source.kind === 'open' ? this.#state.source.medium : undefined;
-    if (!medium || found.some(({ path }) => path === medium.path)) return;
+    if (!medium || media.some(({ path }) => path === medium.path)) return;
     this.#context.log('warn', `${describeFound(medium)} was removed`);
     await this.#job.stop();
     await this.#closeBundle({ kind: 'removed', medium: describeFound(medium) });

@@ -71,13 +71,13 @@ export class BundleCache {
    * Reads a bundle on a medium completely, and verifies its digest and the signature of its release. Throws
    * `digest-mismatch`, `interrupted`, and the errors of reading it and of checking signatures.
    */
-  async verify(found: Pick<FoundBundle, 'path' | 'device'>, digest: Digest, context: Context): Promise<CachedBundle> {
-    const known = this.#digests.get(found);
+  async verify(medium: Pick<FoundBundle, 'path' | 'device'>, digest: Digest, context: Context): Promise<CachedBundle> {
+    const earlierDigest = this.#digests.get(medium);
     // Another bundle stays another one until its medium changes.
-    if (known !== undefined && known !== digest) compareDigest(found.path, known, digest);
-    return this.#open(found, digest, context, async (bundle) => {
+    if (earlierDigest !== undefined && earlierDigest !== digest) compareDigest(medium.path, earlierDigest, digest);
+    return this.#open(medium, digest, context, async (bundle) => {
       const read = await hashBundle(bundle, context);
-      this.#digests.set(found, read);
+      this.#digests.set(medium, read);
       compareDigest(bundle.path, read, digest);
     });
   }
@@ -125,8 +125,8 @@ export class BundleCache {
     if (bytes <= room.bytes) return;
     const copies = (await this.#listCopies(context)).filter((copy) => copy.bytes > 0);
     const taking = copies.map((copy) => `${copy.facts.metadata.version} takes ${formatBytes(copy.bytes)}`);
-    const left = `${room.limit} leaves ${formatBytes(Math.max(0, room.bytes))}`;
-    const message = [`the bundle for the mirror has ${formatBytes(bytes)}, and ${left}`, ...taking].join('; ');
+    const roomWords = `${room.limit} leaves ${formatBytes(Math.max(0, room.bytes))}`;
+    const message = [`the bundle for the mirror has ${formatBytes(bytes)}, and ${roomWords}`, ...taking].join('; ');
     throw new PluginError('disk-full', message, { hint: room.hint });
   }
 
@@ -148,14 +148,14 @@ export class BundleCache {
       return { ...copy, rank: Math.min(Infinity, ...own.filter((rank) => rank >= 0)) };
     });
     const room = await this.measureRoom();
-    let left = copies.reduce((total, copy) => total + copy.bytes, room.bytes) - bytes;
+    let remainingBytes = copies.reduce((total, copy) => total + copy.bytes, room.bytes) - bytes;
     const digests: Digest[] = [];
     for (const { facts, rank, ...copy } of copies.toSorted((a, b) => a.rank - b.rank)) {
-      if (rank === Infinity || (rank > 0 && copy.bytes > left)) continue;
-      left -= copy.bytes;
+      if (rank === Infinity || (rank > 0 && copy.bytes > remainingBytes)) continue;
+      remainingBytes -= copy.bytes;
       digests.push(facts.digest);
     }
-    return { digests, left };
+    return { digests, left: remainingBytes };
   }
 
   /** Removes a corrupt copy, and the base blobs that were fetched with it. */
@@ -164,11 +164,14 @@ export class BundleCache {
     for (const pathOf of [replicaPath, baseBlobsPath]) await rm(pathOf(this.#folder, facts.digest), { force: true });
   }
 
-  /** Removes the copies and facts of all bundles except the named ones. `known`: bundles whose facts stay in any case. */
-  async discard(kept: ReadonlySet<Digest>, context: Context, known: readonly Digest[] = []): Promise<void> {
+  /**
+   * Removes the copies and facts of all bundles except the named ones. `keptFacts`: bundles whose facts stay in any
+   * case.
+   */
+  async discard(kept: ReadonlySet<Digest>, context: Context, keptFacts: readonly Digest[] = []): Promise<void> {
     const names = (await readdir(this.#folder).catch(() => [])).filter((name) => /^bundle-[0-9a-f]{12}\./.test(name));
     const stems = [...kept].map((digest) => replicaPath('', digest).replace(/tar$/, ''));
-    stems.push(...known.map((digest) => this.#factsPath(digest)).map((path) => basename(path)));
+    stems.push(...keptFacts.map((digest) => this.#factsPath(digest)).map((path) => basename(path)));
     for (const name of names.filter((each) => !stems.some((stem) => each.startsWith(stem)))) {
       context.log('info', `${name} is no longer needed`);
       await rm(join(this.#folder, name), { force: true });

@@ -22,8 +22,8 @@ export class MediaStates {
   }
 
   /** Forgets removed media. Returns whether a medium was inserted or removed since the last call. */
-  update(found: readonly FoundBundle[]): boolean {
-    const keys = new Set(found.map(keyOf));
+  update(media: readonly FoundBundle[]): boolean {
+    const keys = new Set(media.map(keyOf));
     for (const key of this.#states.keys()) if (!keys.has(key)) this.#states.delete(key);
     const present = [...keys].sort().join();
     const isChanged = present !== this.#present;
@@ -32,21 +32,21 @@ export class MediaStates {
   }
 
   /** Returns the state of a medium; undefined if the medium is not verified yet. */
-  stateOf(found: FoundBundle): MediumState | undefined {
-    if (this.facts && identityOf(this.facts.metadata) !== found.identity) return 'another';
-    if (found.digest !== undefined && found.digest !== this.#digest) return 'another';
-    return this.#unreadable.has(found) ? 'unreadable' : this.#states.get(keyOf(found));
+  stateOf(medium: FoundBundle): MediumState | undefined {
+    if (this.facts && identityOf(this.facts.metadata) !== medium.identity) return 'another';
+    if (medium.digest !== undefined && medium.digest !== this.#digest) return 'another';
+    return this.#unreadable.has(medium) ? 'unreadable' : this.#states.get(keyOf(medium));
   }
 
   /** Returns a medium that is not verified yet: first one that states the allowed version, because reading takes long. */
-  nextToVerify(found: readonly FoundBundle[], version: string | undefined): FoundBundle | undefined {
-    const unverified = found.filter((each) => this.stateOf(each) === undefined);
+  nextToVerify(media: readonly FoundBundle[], version: string | undefined): FoundBundle | undefined {
+    const unverified = media.filter((each) => this.stateOf(each) === undefined);
     return unverified.find((each) => each.version === version) ?? unverified[0];
   }
 
   /** Describes a bundle that is not the allowed one, with both digests; undefined if there is none. */
-  describeOther(found: readonly FoundBundle[]): string | undefined {
-    const other = this.#findOther(found);
+  describeOther(media: readonly FoundBundle[]): string | undefined {
+    const other = this.#findOther(media);
     if (!other) return undefined;
     const stated =
       other.digest === undefined
@@ -59,23 +59,23 @@ export class MediaStates {
    * Finds a bundle that is not the allowed one. Ignores a bundle that may be the base release of the allowed delta
    * bundle.
    */
-  #findOther(found: readonly FoundBundle[]): FoundBundle | undefined {
-    const expected = found.filter((each) => this.stateOf(each) !== 'another');
+  #findOther(media: readonly FoundBundle[]): FoundBundle | undefined {
+    const expected = media.filter((each) => this.stateOf(each) !== 'another');
     const isBase = ({ version, arch }: FoundBundle): boolean =>
       expected.some((each) => each.base === version && each.arch === arch);
-    return found.find((each) => !expected.includes(each) && !isBase(each));
+    return media.find((each) => !expected.includes(each) && !isBase(each));
   }
 
   /** Returns whether a medium states that it has the allowed bundle. If its digest differs, the medium is corrupt. */
-  isExpected(found: FoundBundle): boolean {
-    return found.digest === this.#digest || this.facts !== undefined;
+  isExpected(medium: FoundBundle): boolean {
+    return medium.digest === this.#digest || this.facts !== undefined;
   }
 
   /** Notes the state of a medium. `reason`: why it has another bundle. */
-  set(found: FoundBundle, state: MediumState, reason?: string): void {
-    if (reason !== undefined) this.#reasons.set(keyOf(found), reason);
-    if (state === 'unreadable') this.#unreadable.add(found);
-    else this.#states.set(keyOf(found), state);
+  set(medium: FoundBundle, state: MediumState, reason?: string): void {
+    if (reason !== undefined) this.#reasons.set(keyOf(medium), reason);
+    if (state === 'unreadable') this.#unreadable.add(medium);
+    else this.#states.set(keyOf(medium), state);
   }
 }
 

@@ -41,8 +41,8 @@ export class UpgradeBundleReader {
   }
 
   async #read({ key, name }: Row): Promise<UpgradeBundle | undefined> {
-    const known = this.#known.get(key);
-    if (known) return known;
+    const bundle = this.#known.get(key);
+    if (bundle) return bundle;
     const object = await this.#cluster.read({ apiVersion, kind, metadata: { name } });
     return object && trim(object as UpgradeBundle);
   }
@@ -72,9 +72,9 @@ function readRow(row: Fields): Row | undefined {
 }
 
 function statusOf({ version, phase, turn, base, backupNode, nodesReady }: Fields): UpgradeBundleStatus {
-  const known = phases.find((each) => each === phase);
+  const validPhase = phases.find((each) => each === phase);
   return {
-    ...(known && { phase: known }),
+    ...(validPhase && { phase: validPhase }),
     // A column of an object without the field is empty.
     ...(typeof version === 'string' && version !== '' && { version }),
     ...(typeof turn === 'string' && { turn }),

@@ -41,11 +41,11 @@ export function awaitBackup({ bundle, site, reports }: Observation): BackupState
   if (made?.version === version && isRecentBackup(made)) {
     const message = `etcd and the static pods of ${version} are in ${made.path} on ${node}${made.copy === undefined ? '' : `, and in ${made.copy}`}`;
     const pools = site.pools.map(({ metadata, status }) => [metadata.name, readRendered(status)] as const);
-    const known = backups.filter(({ path }) => path !== made.path);
+    const otherBackups = backups.filter(({ path }) => path !== made.path);
     const entry = { node, ...made, pools: pools.map(([name, config]) => ({ name, config })) };
     return {
       condition: { type: 'BackedUp', status: 'True', reason: 'BackedUp', message },
-      backups: [...known, entry].slice(-keptBackups),
+      backups: [...otherBackups, entry].slice(-keptBackups),
     };
   }
   const condition =

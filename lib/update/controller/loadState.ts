@@ -78,25 +78,25 @@ function nextTurn(
   silent: ReadonlySet<string>,
   present: string | undefined,
 ): string | undefined {
-  const left = control.filter((entry) => !hasAll(entry));
-  const holder = left.find(({ name }) => name === present);
+  const unloadedNodes = control.filter((entry) => !hasAll(entry));
+  const holder = unloadedNodes.find(({ name }) => name === present);
   if (holder && holder.phase !== 'Failed' && !silent.has(holder.name)) return holder.name;
   const rank = ({ name, phase }: NodeProgress): string => {
     const order = silent.has(name) ? 2 : phase === 'Failed' ? 1 : 0;
     // Failed nodes take turns.
     return `${order}${present !== undefined && name <= present ? '1' : '0'}${name}`;
   };
-  return left.toSorted((a, b) => (rank(a) < rank(b) ? -1 : 1))[0]?.name;
+  return unloadedNodes.toSorted((a, b) => (rank(a) < rank(b) ? -1 : 1))[0]?.name;
 }
 
 function describe(entries: readonly NodeProgress[], silent: readonly string[], done: boolean) {
   if (done) return { status: 'True', reason: 'Loaded', message: 'all nodes have all images' } as const;
   const failed = entries.filter(({ phase }) => phase === 'Failed');
-  const left = entries.filter((entry) => !hasAll(entry)).map(({ name }) => name);
+  const unloadedNodes = entries.filter((entry) => !hasAll(entry)).map(({ name }) => name);
   const words = [
     ...failed.slice(0, 10).map(({ name, message = 'failed' }) => `${name}: ${message}`),
     ...(silent.length > 0 ? [`no report from ${listNames(silent)}`] : []),
-    `${listNames(left)} ${left.length === 1 ? 'does' : 'do'} not have all images yet`,
+    `${listNames(unloadedNodes)} ${unloadedNodes.length === 1 ? 'does' : 'do'} not have all images yet`,
   ];
   const reason = failed.length > 0 ? 'NodesFailed' : silent.length > 0 ? 'NodesMissing' : 'Loading';
   return { status: 'False', reason, message: words.join('; ') } as const;

@@ -34,7 +34,7 @@ export class NodeReports {
     now = performance.now(),
     version?: string,
   ): Map<string, KnownProgress> {
-    const known = new Map<string, KnownProgress>();
+    const progressByNode = new Map<string, KnownProgress>();
     for (const lease of leases) {
       const { node, renewed } = readRenewal(lease);
       const before = this.#renewals.get(node);
@@ -44,12 +44,12 @@ export class NodeReports {
       const report = parseReport(lease);
       const isSelected = report?.bundle === bundle && (version === undefined || report.version === version);
       if (isSelected && report.progress.name === node)
-        known.set(node, {
+        progressByNode.set(node, {
           ...{ progress: report.progress, isRecent: now - at < silenceLimit },
           ...{ base: report.base, backup: report.backup },
         });
     }
-    return known;
+    return progressByNode;
   }
 }
 

@@ -154,8 +154,8 @@ function readUndo(object: StoredObject, kind: string): Fields {
   }
 }
 
-async function listPausables(cluster: Cluster, wanted: Scope) {
-  const meant = pausables.filter(({ scope }) => scope === wanted);
+async function listPausables(cluster: Cluster, chosenScope: Scope) {
+  const meant = pausables.filter(({ scope }) => scope === chosenScope);
   const lists = await Promise.all(
     meant.map(async ({ apiVersion, kind, pause }) => {
       const objects = await listServed(cluster, apiVersion, kind);

@@ -23,20 +23,21 @@ export type Pinnable = Pick<Observation, 'cluster' | 'bundle' | 'site' | 'load' 
 export async function pinImages(observation: Pinnable): Promise<BundleCondition> {
   const waiting = (reason: string, message: string) => falseCondition('Pinned', reason, message);
   if (!(await servesPins(observation.cluster))) {
-    const left = observation.load.nodes.filter(({ phase }) => phase !== 'Pinned').map(({ name }) => name);
-    if (left.length > 0) return waiting('Pinning', `images are not pinned yet on ${listNames(left)}`);
+    const unpinnedNodes = observation.load.nodes.filter(({ phase }) => phase !== 'Pinned').map(({ name }) => name);
+    if (unpinnedNodes.length > 0) return waiting('Pinning', `images are not pinned yet on ${listNames(unpinnedNodes)}`);
     return { type: 'Pinned', status: 'True', reason: 'PinnedByAgents', message: 'all nodes have pinned all images' };
   }
   const facts = await observation.facts();
   if (!facts) return waiting('NotFound', 'the node of the controller has no verified bundle yet');
-  const { waiting: left, unreported, failures } = await applySets(observation, facts);
+  const { waiting: waitingNodes, unreported, failures } = await applySets(observation, facts);
   if (failures.length > 0) return waiting('PinningFailed', listNames(failures, '; '));
-  const silent = unreported.filter((name) => left.includes(name));
+  const silent = unreported.filter((name) => waitingNodes.includes(name));
   const silence =
     silent.length === 0
       ? ''
       : `; the machine config daemon has not reported about these sets on ${listNames(silent)}: oc -n openshift-machine-config-operator get pods -o wide`;
-  if (left.length > 0) return waiting('Pinning', `images are not pinned yet on ${listNames(left)}${silence}`);
+  if (waitingNodes.length > 0)
+    return waiting('Pinning', `images are not pinned yet on ${listNames(waitingNodes)}${silence}`);
   const unpinnable = listUnpinnable(facts.metadata.images);
   const but = unpinnable.length > 0 ? `, except names that no PinnedImageSet accepts: ${listNames(unpinnable)}` : '';
   return { type: 'Pinned', status: 'True', reason: 'Pinned', message: `all nodes have pinned all images${but}` };
@@ -50,11 +51,11 @@ export async function applySets(
   const { release, images } = facts.metadata;
   // The sets of the release before stay until the next update has begun, so each of several releases has its own.
   const digest = facts.hops ? parseDigest(digestIn(release)) : facts.digest;
-  const wanted = makePinnedImageSets({ name: bundle.metadata.name, digest, release, images }, site.pools);
-  const known = new Map(site.pinnedSets.map((set) => [set.metadata.name, set]));
+  const desiredSets = makePinnedImageSets({ name: bundle.metadata.name, digest, release, images }, site.pools);
+  const setsByName = new Map(site.pinnedSets.map((set) => [set.metadata.name, set]));
   const sets: StoredObject[] = [];
-  for (const set of wanted) {
-    const present = known.get(set.metadata.name);
+  for (const set of desiredSets) {
+    const present = setsByName.get(set.metadata.name);
     sets.push(isSameSet(set, present) ? present : await cluster.apply(set, { manager: 'controller', force: true }));
   }
   return readPinState(

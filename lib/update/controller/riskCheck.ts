@@ -30,10 +30,10 @@ export function checkRisks({ bundle, site }: Pick<Observation, 'bundle' | 'site'
     ({ metadata: { version } }) => version === own || isOlder(running, version),
   );
   const lacking = due.flatMap(({ metadata: { version, release, risks = [] } }) => {
-    const known = listKnownRisks(clusterVersion, release);
-    const names = [...new Set([...known, ...risks.map(({ name }) => name)])];
+    const clusterRisks = listKnownRisks(clusterVersion, release);
+    const names = [...new Set([...clusterRisks, ...risks.map(({ name }) => name)])];
     const source = (name: string): string =>
-      known.includes(name) ? 'this cluster says' : 'the bundle says, not covered by its signature';
+      clusterRisks.includes(name) ? 'this cluster says' : 'the bundle says, not covered by its signature';
     return names.filter((name) => !accepted.has(name)).map((name) => ({ version, name, source: source(name) }));
   });
   if (lacking.length === 0) {

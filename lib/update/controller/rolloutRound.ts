@@ -146,8 +146,10 @@ export class Rollout {
 
   /** Reads ClusterVersion; at the beginning of an update from the cluster, because the watched copy may be old. */
   async #readVersion(bundle: UpgradeBundle): Promise<StoredObject | undefined> {
-    const [known] = this.#view.list('ClusterVersion');
-    return known && ['Pinned', 'Held', 'Upgrading'].includes(phaseOf(bundle)) ? await this.#cluster.read(known) : known;
+    const [watchedVersion] = this.#view.list('ClusterVersion');
+    return watchedVersion && ['Pinned', 'Held', 'Upgrading'].includes(phaseOf(bundle))
+      ? await this.#cluster.read(watchedVersion)
+      : watchedVersion;
   }
 
   #readSite(clusterVersion: StoredObject): Site {
@@ -160,8 +162,8 @@ export class Rollout {
   }
 
   async #read(digest: Digest): Promise<BundleFacts | undefined> {
-    const known = this.#facts.get(digest);
-    if (known) return known;
+    const cachedFacts = this.#facts.get(digest);
+    if (cachedFacts) return cachedFacts;
     try {
       const facts = await this.#options.readBundle(digest);
       if (facts) this.#facts.set(digest, facts);

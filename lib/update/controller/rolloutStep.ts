@@ -46,13 +46,13 @@ export async function takeStep(observation: Observation): Promise<Step> {
   const facts = await observation.facts();
   const step = facts ? { ...taken, conditions: [...taken.conditions, ...describeExtras(bundle, facts)] } : taken;
   if (!aborted) return step;
-  const late = isRefused(site.clusterVersion, release ?? '')
+  const abortNote = isRefused(site.clusterVersion, release ?? '')
     ? 'to abort, clear the update that the version operator refuses: oc adm upgrade --clear'
     : 'it is too late to abort: the cluster is being updated';
   return {
     ...step,
     conditions: step.conditions.map((each) =>
-      each.type === 'Updated' ? { ...each, message: `${late}; ${each.message}` } : each,
+      each.type === 'Updated' ? { ...each, message: `${abortNote}; ${each.message}` } : each,
     ),
   };
 }
@@ -209,9 +209,12 @@ async function follow(observation: Observation): Promise<Step> {
 }
 
 /** Lists all nodes for the record of a completed update. `unpinned`: the nodes that lack pins, if the cluster pins. */
-function listFinal({ nodes, known }: LoadState, unpinned: readonly string[] | undefined): NodeProgress[] {
+function listFinal(
+  { nodes, known: reportedNodes }: LoadState,
+  unpinned: readonly string[] | undefined,
+): NodeProgress[] {
   return nodes.map((entry) => {
-    if (!known.includes(entry)) return { ...entry, message: 'its agent did not report during the update' };
+    if (!reportedNodes.includes(entry)) return { ...entry, message: 'its agent did not report during the update' };
     const isPinned = entry.phase === 'Loaded' && unpinned?.includes(entry.name) === false;
     return isPinned ? { ...entry, phase: 'Pinned' } : entry;
   });
@@ -238,9 +241,9 @@ function describeAborted({ bundle, load: state }: Observation, isUnpinned: boole
     ['Loaded', state.done ? undefined : `${nodesReady.replace('/', ' of ')} nodes had all images when it was aborted`],
     ['Pinned', isUnpinned ? 'the images are no longer pinned' : undefined],
   ];
-  const known = listOf(bundle.status?.conditions).map(({ type }) => type);
+  const presentTypes = listOf(bundle.status?.conditions).map(({ type }) => type);
   return now.flatMap(([type, message]) =>
-    known.includes(type) && message !== undefined ? [falseCondition(type, 'Aborted', message)] : [],
+    presentTypes.includes(type) && message !== undefined ? [falseCondition(type, 'Aborted', message)] : [],
   );
 }
 

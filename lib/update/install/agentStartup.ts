@@ -80,21 +80,21 @@ function choose(
 }
 
 function describe({ pods }: AgentSurvey): string {
-  const late = pods.filter(({ ready }) => !ready);
-  const count = `agents ready on ${pods.length - late.length} of ${pods.length} nodes`;
-  const [first] = late;
+  const unreadyPods = pods.filter(({ ready }) => !ready);
+  const count = `agents ready on ${pods.length - unreadyPods.length} of ${pods.length} nodes`;
+  const [first] = unreadyPods;
   if (!first) return `${count}; waiting for the DaemonSets of agents and controllers to say so`;
-  const more = late.length > 1 ? ` (and ${late.length - 1} more)` : '';
+  const more = unreadyPods.length > 1 ? ` (and ${unreadyPods.length - 1} more)` : '';
   return `${count}; waiting for ${first.pod || 'a pod'} on ${first.node}: ${first.reason}${more}`;
 }
 
 function explain({ pods }: AgentSurvey, timeout: number): PluginError {
-  const late = pods.filter(({ ready }) => !ready);
-  const listed = late.map(({ pod, node, reason }) => `${pod || 'no pod'} on ${node}: ${reason}`);
+  const unreadyPods = pods.filter(({ ready }) => !ready);
+  const listed = unreadyPods.map(({ pod, node, reason }) => `${pod || 'no pod'} on ${node}: ${reason}`);
   const after = `after ${Math.round(timeout / 1000)} s`;
   const words =
     listed.length > 0
-      ? `the agents of ${late.length} of ${pods.length} nodes are not ready ${after}: ${listed.join('; ')}`
+      ? `the agents of ${unreadyPods.length} of ${pods.length} nodes are not ready ${after}: ${listed.join('; ')}`
       : `the DaemonSets of the agents and the controllers are not up to date ${after}`;
   return new PluginError('not-ready', words, {
     hint: 'See “oc -n oc-upgrade-bundle describe pod” and “oc -n oc-upgrade-bundle logs”, then run this again to resume.',

@@ -69,9 +69,9 @@ export function readTrust(agents: KubernetesObject): AgentTrust {
  * given again while they are trusted. Throws `usage` for files without a trusted key and for an invalid fingerprint,
  * and the errors of reading the files.
  */
-export async function gatherTrust(wanted: WantedTrust, before: AgentTrust, context: Context): Promise<AgentTrust> {
-  const { keyrings: files, allowUnsigned } = wanted;
-  const fingerprints = [...new Set(wanted.fingerprints.map(parseFingerprint))].filter(isNotUsual).sort();
+export async function gatherTrust(wantedTrust: WantedTrust, before: AgentTrust, context: Context): Promise<AgentTrust> {
+  const { keyrings: files, allowUnsigned } = wantedTrust;
+  const fingerprints = [...new Set(wantedTrust.fingerprints.map(parseFingerprint))].filter(isNotUsual).sort();
   // Other keys on this machine are not part of the request.
   const named = await loadKeyring({ files, system: '' }, fingerprints, context);
   const [stranger] = named.untrusted;

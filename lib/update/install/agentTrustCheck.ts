@@ -65,7 +65,7 @@ export async function addAgentTrust(cluster: Cluster, trust: VerifyTrust, contex
 }
 
 async function refuseWhatAgentsDo(
-  { signed: { release, signatures }, signatures: known }: BundleEvidence,
+  { signed: { release, signatures }, signatures: bundleSignatures }: BundleEvidence,
   theirs: AgentTrust,
   { keyrings }: WantedTrust,
   context: Context,
@@ -77,7 +77,11 @@ async function refuseWhatAgentsDo(
   const sources = { system: '', others: [...own, ...release.verification.keys] };
   const keyring = await loadKeyring(sources, theirs.fingerprints, context);
   const nowhere = (): Promise<undefined> => Promise.resolve(undefined);
-  const { good } = await collectSignatures(release.digest, { keyring, known, fetchFile: nowhere }, context);
+  const { good } = await collectSignatures(
+    release.digest,
+    { keyring, known: bundleSignatures, fetchFile: nowhere },
+    context,
+  );
   if (good.length > 0) return;
   const [signer] = signers;
   if (!signer) {

@@ -150,9 +150,9 @@ async function writeToken(
   const object = { apiVersion: 'v1', kind: 'Secret', metadata };
   const before = await cluster.read(object);
   const encoded = textOf(fieldsOf(before?.['data'])['token']);
-  const known = encoded === undefined ? undefined : Buffer.from(encoded, 'base64').toString();
-  const token = choose(known);
-  if (token === known) return { applied: { object, outcome: 'unchanged' }, token };
+  const presentToken = encoded === undefined ? undefined : Buffer.from(encoded, 'base64').toString();
+  const token = choose(presentToken);
+  if (token === presentToken) return { applied: { object, outcome: 'unchanged' }, token };
   const data = { token: Buffer.from(token).toString('base64') };
   if (!dryRun) await cluster.apply({ ...object, type: 'Opaque', data });
   return { applied: { object, outcome: before ? 'configured' : 'created' }, token };

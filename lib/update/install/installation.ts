@@ -43,7 +43,7 @@ const firstWithRules = '1.25.0';
  */
 export async function planInstallation(
   cluster: Cluster,
-  { executables, admission, trust: wanted = redHatOnly, metrics = false, version }: InstallationOptions,
+  { executables, admission, trust: wantedTrust = redHatOnly, metrics = false, version }: InstallationOptions,
   context: Context,
 ): Promise<KubernetesObject[]> {
   const { gitVersion } = await cluster.version();
@@ -78,7 +78,7 @@ export async function planInstallation(
       'warn',
       `the agents are of version ${installed.version}: this installs the older ${version} in their place`,
     );
-  const trust = await gatherTrust(wanted, before, context);
+  const trust = await gatherTrust(wantedTrust, before, context);
   for (const { level, words } of compareTrust(before, trust)) context.log(level, words);
   const { apiVersion, kind } = serviceMonitorKind;
   const hasMonitors = metrics && (await cluster.findKind(apiVersion, kind)) !== undefined;

@@ -118,8 +118,8 @@ async function cleanNodes(
   const check = async (): Promise<PluginError | undefined> => {
     const { pods, complete } = await surveyAgents(cluster);
     if (complete) return undefined;
-    const late = pods.filter(({ ready }) => !ready).map(({ node, reason }) => `${node}: ${reason}`);
-    const words = late.join('; ') || 'their pods are not up to date';
+    const reasons = pods.filter(({ ready }) => !ready).map(({ node, reason }) => `${node}: ${reason}`);
+    const words = reasons.join('; ') || 'their pods are not up to date';
     return new PluginError('not-ready', `cannot clean up some nodes: ${words}`, {
       hint: 'Run it again when these nodes are healthy. Without waiting, /var/lib/oc-upgrade-bundle stays on the nodes.',
       settings: ['wait', 'timeout'],

@@ -238,14 +238,14 @@ function checkRetained({ version, nodes, content }: MirrorSite, states: readonly
 
 /** Finds workloads with images that neither our mirrors nor those of the site give back to a node that lost them. */
 function checkLost({ sources, siteMirrors, content }: MirrorSite, templates: readonly PodTemplate[]): Finding[] {
-  const known = new Set(templates.map(({ subject }) => keyOf(subject)));
+  const subjectKeys = new Set(templates.map(({ subject }) => keyOf(subject)));
   const isKept = (image: string): boolean =>
     // The registry of the cluster has its images in the storage of the cluster.
     /^[^/]+\.svc(?::\d+)?\//.test(image) ||
     (content === 'all' && isByDigest(image) && sources.some((source) => isImageOf(source, image))) ||
     siteMirrors.some(({ source, mirrors }) => isByDigest(image) && mirrors.length > 0 && isImageOf(source, image));
   return templates.flatMap(({ subject, owner, idle, images }) => {
-    if (idle || (owner !== undefined && known.has(owner))) return [];
+    if (idle || (owner !== undefined && subjectKeys.has(owner))) return [];
     const lost = [...new Set(images.filter((image) => !isKept(image)))];
     const message = `a node that loses its images does not get back ${nameSome(lost)}`;
     return lost.length === 0 ? [] : [find('info', subject, message, advice.lost)];

@@ -101,8 +101,8 @@ export class MirrorControl {
         const words = unsigned.length === 0 ? [] : [`lacks signatures of ${nameSome(unsigned, 2)}`];
         return [...(lack === undefined ? [] : [lack]), ...words].map((each) => `the mirror ${origins[index]} ${each}`);
       });
-      const found = [...(await findUnconfigured(cluster, pools, authority)), ...lacks];
-      return found.length === 0 ? undefined : found.join('; ');
+      const obstacles = [...(await findUnconfigured(cluster, pools, authority)), ...lacks];
+      return obstacles.length === 0 ? undefined : obstacles.join('; ');
     } finally {
       connections.close();
     }

@@ -99,8 +99,8 @@ export async function installMirror(
     const message = 'a quota limits whole bundles, and the mirrors keep metadata only';
     throw new PluginError('usage', message, { settings: ['mirrorContent'] });
   }
-  const wanted = { ...site, port, content, addresses: chooseAddresses(site) };
-  await requireFitting(cluster, wanted, context);
+  const fullPlan = { ...site, port, content, addresses: chooseAddresses(site) };
+  await requireFitting(cluster, fullPlan, context);
   if (!site.hasPolicies && !choice.mayDisrupt) {
     throw new PluginError('unsupported', `${cluster.name} reboots every node when the CA of the mirrors changes`, {
       hint: 'Node disruption policies came with OpenShift 4.17. Before it, confirm the restarts, pool by pool.',
@@ -111,11 +111,11 @@ export async function installMirror(
   if (!dryRun) await requireHealthyPools(cluster);
   const issued = dryRun
     ? { authority: (await readSecret(cluster, servingSecret))['ca.crt'], written: [], forbidden: [] }
-    : await issueMirrorCertificates(cluster, { ...wanted, quota }, { mayCreate: true, now: new Date(), manager });
+    : await issueMirrorCertificates(cluster, { ...fullPlan, quota }, { mayCreate: true, now: new Date(), manager });
   const authority = issued?.authority ?? '';
   const forbidden = issued?.forbidden ?? [];
   warnOfForbidden(forbidden, context);
-  const plan = { ...wanted, addresses: wanted.addresses.filter((each) => !forbidden.includes(each)) };
+  const plan = { ...fullPlan, addresses: fullPlan.addresses.filter((each) => !forbidden.includes(each)) };
   const trust = [
     ...mirrorAccess(plan),
     authorityMap(plan, authority),

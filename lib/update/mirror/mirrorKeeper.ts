@@ -57,8 +57,8 @@ export async function keepMirror(options: MirrorKeeperOptions, context: Context)
 async function followSecret({ host, secrets, executable }: MirrorKeeperOptions, context: Context): Promise<void> {
   const folder = pathOnHost(host, mirrorFolder);
   const unitFile = pathOnHost(host, mirrorUnitFile);
-  const wanted = await Promise.all(files.map((name) => readOrNothing(join(secrets, name))));
-  const [certificate, , , port] = wanted;
+  const texts = await Promise.all(files.map((name) => readOrNothing(join(secrets, name))));
+  const [certificate, , , port] = texts;
   const systemctl = async (...args: string[]): Promise<void> => {
     const { code, stderr } = await runProgram(host, 'systemctl', args, context, { environment: systemBus });
     if (code !== 0) throw new PluginError('command-failed', `systemctl ${args.join(' ')}: ${stderr.trim()}`);
@@ -75,7 +75,7 @@ async function followSecret({ host, secrets, executable }: MirrorKeeperOptions, 
   await makeFolders(folder);
   // The server reads them again by itself.
   for (const [index, name] of files.entries()) {
-    const [text = '', path] = [wanted[index], join(folder, name)];
+    const [text = '', path] = [texts[index], join(folder, name)];
     if ((await readOrNothing(path)) !== text) await writeAtomically(path, text, { mode: 0o600 });
   }
   const unit = mirrorUnit({ port: Number(port), executable });

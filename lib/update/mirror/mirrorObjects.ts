@@ -202,7 +202,7 @@ export function rendersMirrors(
   former: Pick<MirrorPlan, 'port' | 'addresses' | 'sources'> | undefined,
 ): boolean {
   const rendered = readRegistries(readConfigFile(config, registriesFile) ?? '', registriesFile);
-  const wanted = new Map(
+  const plannedMirrors = new Map(
     listOf(fieldsOf(digestMirrorSet(plan)['spec'])['imageDigestMirrors']).map(({ source, mirrors }) => {
       return [String(source), textsOf(mirrors)] as const;
     }),
@@ -210,8 +210,8 @@ export function rendersMirrors(
   const own = new Set([...listMirrorHosts(plan), ...(former ? listMirrorHosts(former) : [])]);
   const ownOf = (mirrors: readonly string[] = []): string[] =>
     mirrors.filter((mirror) => own.has(mirror.split('/')[0] ?? ''));
-  return [...wanted.keys(), ...(former?.sources ?? [])].every((source) => {
-    const [there, expected] = [rendered.get(source), wanted.get(source)];
+  return [...plannedMirrors.keys(), ...(former?.sources ?? [])].every((source) => {
+    const [there, expected] = [rendered.get(source), plannedMirrors.get(source)];
     const isFirst = expected === undefined || there?.[0] === expected[0];
     return isFirst && isDeepStrictEqual(ownOf(there), ownOf(expected));
   });

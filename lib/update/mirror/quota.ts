@@ -63,9 +63,9 @@ export async function copyToFile(
       if (digest !== undefined) hash.update(chunk);
       yield chunk;
     }
-    const found = `sha256:${hash.digest('hex')}`;
-    if (digest !== undefined && found !== digest)
-      throw new PluginError('digest-mismatch', `the copy of the bundle is ${found} instead of ${digest}`);
+    const copyDigest = `sha256:${hash.digest('hex')}`;
+    if (digest !== undefined && copyDigest !== digest)
+      throw new PluginError('digest-mismatch', `the copy of the bundle is ${copyDigest} instead of ${digest}`);
   };
   await writeAtomically(path, verified(), { mode: 0o600 });
 }

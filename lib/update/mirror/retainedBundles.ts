@@ -130,8 +130,8 @@ export class RetainedBundles {
       const [, stem = '', kind] = /^(bundle-[0-9a-f]{12})\.(tar|json)$/.exec(name) ?? [];
       if (kind !== (this.#kept === 'all' ? 'tar' : 'json') || !names.has(`${stem}.json`)) continue;
       const own = kind === 'tar' ? [name, `${stem}.base`] : [name];
-      const found = await Promise.all(own.map((each) => stateOf(join(this.#folder, each))));
-      states.set(name, found.join(' '));
+      const fileStates = await Promise.all(own.map((each) => stateOf(join(this.#folder, each))));
+      states.set(name, fileStates.join(' '));
     }
     return states;
   }
@@ -165,12 +165,12 @@ async function openCopy(path: string, context: Context): Promise<OpenedBundle> {
   const bundle = await openBundle(path, context);
   try {
     const { content, metadata, size: tarSize } = bundle;
-    const known = metadata.base?.blobs ?? [];
-    const base = await openBaseBlobs(path.replace(/tar$/, 'base'), known, context);
+    const baseBlobs = metadata.base?.blobs ?? [];
+    const base = await openBaseBlobs(path.replace(/tar$/, 'base'), baseBlobs, context);
     const manifests = new Map<Digest, HeldContent>();
     const blobs = new Map<Digest, HeldContent>();
     const tags = new Map<string, RetainedSource>();
-    if (base) for (const { digest, size } of known) blobs.set(digest, { content: base, size });
+    if (base) for (const { digest, size } of baseBlobs) blobs.set(digest, { content: base, size });
     for (const file of bundle.files) {
       const entry = entryKindOf(file);
       if (entry.kind === 'manifest') manifests.set(entry.digest, { content, size: file.size });
@@ -181,7 +181,7 @@ async function openCopy(path: string, context: Context): Promise<OpenedBundle> {
       await base?.close();
       await bundle[Symbol.asyncDispose]();
     };
-    return { path, metadata, bytes: tarSize + (base ? sumSizes(known) : 0), manifests, blobs, tags, close };
+    return { path, metadata, bytes: tarSize + (base ? sumSizes(baseBlobs) : 0), manifests, blobs, tags, close };
   } catch (error) {
     await bundle[Symbol.asyncDispose]();
     throw error;

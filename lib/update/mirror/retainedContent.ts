@@ -76,8 +76,8 @@ export class RetainedContent implements ContentSource, LocalContent, SizedConten
     const attachments = new Map<string, Digest>();
     for (const [tag, content] of tags) {
       if (attachedTo(tag) === undefined) continue;
-      const found = await orWarn(context, () => content.resolve(tag));
-      if (found) attachments.set(tag, found.digest);
+      const descriptor = await orWarn(context, () => content.resolve(tag));
+      if (descriptor) attachments.set(tag, descriptor.digest);
     }
     const retained = new RetainedContent(indexed, blobs, attachments, kept, context);
     if (before) {
@@ -135,8 +135,8 @@ export class RetainedContent implements ContentSource, LocalContent, SizedConten
 
   /** Returns a complete manifest by its digest, or by the tag of an attachment. Throws `not-found`. */
   resolve(reference: string): Promise<Descriptor> {
-    const found = this.#find(reference);
-    if (found) return Promise.resolve(found);
+    const descriptor = this.#find(reference);
+    if (descriptor) return Promise.resolve(descriptor);
     return Promise.reject(new PluginError('not-found', `${this.name} do not have ${reference}`));
   }
 
