@@ -121,12 +121,12 @@ function findNeeded(name: string, parts: ReadonlyMap<string, Part>, needed = new
 }
 
 /** Stands for the end of a comment within a comment. */
-const inner = String.raw`*\u002f`;
+const commentEnd = String.raw`*\u002f`;
 
 /** What all parts use: the URL of the file, and a function that runs the code in the comment of a function. */
 const shared = `const __moduleUrl = require('node:url').pathToFileURL(__filename).href;
 const __runPart = (holder, parts, module, exports) => {
-  const code = holder.toString().slice('()=>{/*'.length, -'*/}'.length).replaceAll(${JSON.stringify(inner)}, '*/');
+  const code = holder.toString().slice('()=>{/*'.length, -'*/}'.length).replaceAll(${JSON.stringify(commentEnd)}, '*/');
   const load = (name) => parts[name]?.() ?? require(name);
   new Function('module, exports, require, __moduleUrl', code)(module, exports, load, __moduleUrl);
 };`;
@@ -139,18 +139,22 @@ function wrap(name: string, { imports, isCommonJs }: Part): string {
     ${isCommonJs ? 'module.exports = module.exports.default;' : ''}`;
 }
 
-/** Puts the code of parts into comments, which Node.js skips when it reads the file. */
+/** Puts the code of the wrapped parts into comments, which Node.js skips when it reads the file. */
 async function insertCode(text: string, parts: ReadonlyMap<string, Part>): Promise<string> {
-  const codes = new Map<string, string>();
-  for (const [name, { source, isPackage }] of parts) {
-    const options = { ...written, minifyIdentifiers: isPackage, supported: { 'dynamic-import': false } };
-    const { code } = await transform(source, { ...options, legalComments: 'none' });
-    if (code.includes(inner)) throw new Error(`${name} has ${inner}, which stands for the end of a comment`);
-    codes.set(name, code.trimEnd().replaceAll('*/', inner));
+  const mark = /"code of ([\w.-]+)"/g;
+  const comments = new Map<string, string>();
+  for (const [, name = ''] of text.matchAll(mark)) {
+    const part = parts.get(name);
+    if (part) comments.set(name, `{/*${await minifyPart(name, part)}*/}`);
   }
-  return text.replaceAll(/"code of ([\w.-]+)"/g, (whole, name: string) =>
-    codes.has(name) ? `{/*${codes.get(name)}*/}` : whole,
-  );
+  return text.replaceAll(mark, (whole, name: string) => comments.get(name) ?? whole);
+}
+
+async function minifyPart(name: string, { source, isPackage }: Part): Promise<string> {
+  const options = { ...written, minifyIdentifiers: isPackage, supported: { 'dynamic-import': false } };
+  const { code } = await transform(source, { ...options, legalComments: 'none' });
+  if (code.includes(commentEnd)) throw new Error(`${name} has ${commentEnd}, which stands for the end of a comment`);
+  return code.trimEnd().replaceAll('*/', commentEnd);
 }
 
 function joinParts(parts: ReadonlyMap<string, Part>, needed: ReadonlySet<string>): Plugin {
