@@ -210,11 +210,10 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
 
 const forbiddenNames = /^(utils?|helpers?|managers?|types|constants|common|misc|index)\.ts$/i;
 
-/** An import of a path in the project, or of a package. */
+/** An import of a path in the project, or of a package: of types only, at the start, or by `import()`. */
 interface Import {
   readonly name: string;
-  readonly isType: boolean;
-  readonly isDynamic: boolean;
+  readonly kind: 'type' | 'static' | 'dynamic';
 }
 
 interface Source {
@@ -236,20 +235,18 @@ function importsOf(path: string, text: string): Import[] {
   const resolve = (name: string): string =>
     name.startsWith('.') ? join(dirname(path), name).replaceAll('\\', '/') : name;
   return [
-    ...staticImports.map(({ moduleRequest, entries }) => ({
+    ...staticImports.map(({ moduleRequest, entries }): Import => ({
       name: resolve(moduleRequest.value),
-      isType: entries.length > 0 && entries.every(({ isType }) => isType),
-      isDynamic: false,
+      kind: entries.length > 0 && entries.every(({ isType }) => isType) ? 'type' : 'static',
     })),
     ...staticExports
       .flatMap(({ entries }) => entries)
-      .flatMap(({ moduleRequest, isType }) =>
-        moduleRequest ? [{ name: resolve(moduleRequest.value), isType, isDynamic: false }] : [],
+      .flatMap(({ moduleRequest, isType }): Import[] =>
+        moduleRequest ? [{ name: resolve(moduleRequest.value), kind: isType ? 'type' : 'static' }] : [],
       ),
-    ...dynamicImports.map(({ moduleRequest: { start, end } }) => ({
+    ...dynamicImports.map(({ moduleRequest: { start, end } }): Import => ({
       name: resolve(text.slice(start + 1, end - 1)),
-      isType: false,
-      isDynamic: true,
+      kind: 'dynamic',
     })),
   ];
 }
@@ -351,7 +348,7 @@ describe('the floors', () => {
 
   it('load the Kubernetes client in one place, and elsewhere import its types only', () => {
     const strays = sources
-      .filter(({ imports }) => imports.some(({ name, isType }) => name.startsWith('@kubernetes/') && !isType))
+      .filter(({ imports }) => imports.some(({ name, kind }) => name.startsWith('@kubernetes/') && kind !== 'type'))
       .map(({ path }) => path);
     expect(strays).to.deep.equal(['lib/cluster/connection/clientPackage.ts']);
   });
@@ -419,7 +416,7 @@ describe('the help of a program', () => {
       const source = sources.find((each) => each.path === path);
       if (!source || loaded.has(path)) return;
       loaded.add(path);
-      for (const { name, isType, isDynamic } of source.imports) if (!isType && !isDynamic) load(name);
+      for (const { name, kind } of source.imports) if (kind === 'static') load(name);
     };
     for (const program of ['upgrade_bundle', 'mirror_registry']) load(`cmd/oc-adm_${program}.ts`);
     const library = [...loaded].filter((path) => path.startsWith('lib/'));

@@ -54,6 +54,11 @@ describe('Session', () => {
     clusters.push(cluster);
     return (await cluster.version()).gitVersion;
   };
+  const openSession = async (kubeconfig: string): Promise<Session> => {
+    const session = new Session(await findTarget({ kubeconfig, environment: {} }), { environment: {} }, makeContext());
+    clusters.push(session);
+    return session;
+  };
   const caData = (): string => Buffer.from(authority.certificate).toString('base64');
   const trusted = (server: TestApiServer) => ({ server: server.url, 'certificate-authority-data': caData() });
   const accepts = (...tokens: string[]) => ({ tokens: new Map(tokens.map((token) => [token, 'me'] as const)) });
@@ -183,9 +188,7 @@ describe('Session', () => {
       const server = await start({ tokens });
       const file = await folder.file('token', 'one');
       const kubeconfig = await folder.write({ cluster: trusted(server), user: { tokenFile: 'token' } });
-      const context = makeContext();
-      const session = new Session(await findTarget({ kubeconfig, environment: {} }), { environment: {} }, context);
-      clusters.push(session);
+      const session = await openSession(kubeconfig);
       const first = await session.access();
       await writeFile(file, 'two');
       const second = await session.access(first);
@@ -196,11 +199,7 @@ describe('Session', () => {
     it('closes its connections, idle ones too', async () => {
       const server = await start();
       const kubeconfig = await folder.write({ cluster: trusted(server), user: {} });
-      const session = new Session(
-        await findTarget({ kubeconfig, environment: {} }),
-        { environment: {} },
-        makeContext(),
-      );
+      const session = await openSession(kubeconfig);
       const { agent } = await session.access();
       const [response] = (await once(get(`${server.url}/version`, { agent }), 'response')) as [IncomingMessage];
       const { socket } = response;

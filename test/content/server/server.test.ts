@@ -64,7 +64,7 @@ describe('serveContent', () => {
     return errors.map(({ code }) => code).join();
   };
 
-  it('gives a file to so many clients at a time, and to others after them', async () => {
+  it('gives a file with a limit of one client to one after the other', async () => {
     await server.close();
     const file = { size: 4, maxClients: 1, chunks: () => Readable.from([Buffer.from('file')]) };
     server = await serveContent(() => undefined, { files: new Map([['/file', file]]) }, context);
