@@ -69,7 +69,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/cluster/connection', 'kubeconfig'],
   [
     'lib/cluster',
-    'acceptedKinds accessReview apply client clusterVersion clusterView compatibility discovery finding imageStream lease manifestFolder podExec refusals serverSideApply servedObjects storedObject',
+    'acceptedKinds accessReview apply client clusterVersion clusterView compatibility discovery finding ignoredFindings imageStream labelSelector lease manifestFolder platformStops podExec refusals serverSideApply servedObjects storedObject',
   ],
   ['lib/readiness/lint', 'baseline container embedded image lint lintFinding lintResult manifestSource rule rules'],
   [
@@ -79,7 +79,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/mirroring/prune', 'prune prunePlan'],
   [
     'lib/readiness/preflight',
-    'acknowledgements admissionCheck agentImage drainCheck drillRecord imageRetention mirroredStreams node nodeCheck operatorCheck osImageStreamCheck pinnedImageSets podTemplate preflight site survey versionCheck',
+    'acknowledgements admissionCheck agentImage drainCheck drillRecord imageRetention mirroredStreams node nodeCheck nodeDisks operatorCheck osImageStreamCheck pinnedImageSets podTemplate preflight site survey versionCheck webhookCheck',
   ],
   ['lib/update', 'bundleRecord clusterRestore gatherState mirrorContent mirrorStates osImageStreamWrite upgradeBundle'],
   ['lib/update/mirror', 'mirrorCheck mirrorInstallation mirrorServer mirrorSite mirrorUnit retainBundle'],
@@ -134,6 +134,10 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
   diff: {
     files: /^lib\/registry-host\/change\/unifiedDiff\.ts$/,
     reason: 'differences of units are formatted in one place',
+  },
+  '@marcbachmann/cel-js': {
+    files: /^lib\/readiness\/preflight\/webhookCheck\.ts$/,
+    reason: 'conditions of webhooks are expressions of CEL',
   },
   semver: { files: /^lib\/release\/version\.ts$/, reason: 'versions are compared in one place' },
   yaml: {

@@ -56,6 +56,11 @@ const options = {
     repeatable: true,
     describe: 'Accept the known risk of this name for the updates; the bundle and the cluster name them',
   },
+  ignore: {
+    type: 'string',
+    repeatable: true,
+    describe: 'Update in spite of the blockers of this check, or of this check and object, such as nodes:node/worker-3',
+  },
   ...outputOption(),
   ...namedTrustOptions,
 } as const;
@@ -79,6 +84,7 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const { formatSubject } = await import('../../lib/cluster/finding.ts');
+    const { requireIgnorable } = await import('../../lib/cluster/ignoredFindings.ts');
     const { findLeftOut } = await import('../../lib/readiness/preflight/preflight.ts');
     const { allowBundle } = await import('../../lib/update/bundleRecord.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
@@ -86,6 +92,7 @@ export const command = defineCommand({
     const { warnOfExtraImages } = await import('../cli/extraImages.ts');
     const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
     const named = requireNamed(args);
+    requireIgnorable(args.ignore);
     using cluster = await openCluster(args, environment, context);
     const { request, evidence } = await identifyNamed(cluster, named, args, { context, terminal });
     const settings = readSettings(args, evidence?.extraImages, context);
@@ -114,7 +121,7 @@ function readSettings(
   extras: readonly string[] | undefined,
   context: Context,
 ): Partial<BundleRequest> {
-  const { backup, backupTo, acknowledge, acceptRisk } = args;
+  const { backup, backupTo, acknowledge, acceptRisk, ignore } = args;
   return {
     ...{ backup, backupTo },
     hold: args.hold ? true : undefined,
@@ -123,6 +130,7 @@ function readSettings(
     allowExtraImages: chooseExtras(args.allowExtraImages, extras, context),
     acknowledge: acknowledge.length === 0 ? undefined : [...new Set(acknowledge)],
     acceptRisks: acceptRisk.length === 0 ? undefined : [...new Set(acceptRisk)],
+    ignore: ignore.length === 0 ? undefined : [...new Set(ignore)],
   };
 }
 

@@ -1,6 +1,7 @@
 import type { UpdatePlan } from '../../lib/bundle/verify/updatePlan.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
 import { nameSubject, type Finding } from '../../lib/cluster/finding.ts';
+import { nameIgnore } from '../../lib/cluster/ignoredFindings.ts';
 import type { Preflight } from '../../lib/readiness/preflight/preflight.ts';
 import type { ClusterSurvey } from '../../lib/readiness/preflight/survey.ts';
 import type { Context } from '../../lib/context.ts';
@@ -33,6 +34,11 @@ const options = {
     describe:
       'Also check what install --mirror needs (always checked if it is installed), and ask each installed mirror',
   },
+  ignore: {
+    type: 'string',
+    repeatable: true,
+    describe: 'Do not count the blockers of this check, or of this check and object, such as drains:NAME',
+  },
   ...outputOption('html'),
   ...offlineTrustOptions,
   ...clusterAccessOptions,
@@ -60,10 +66,12 @@ export const command = defineCommand({
     ['--export=site.json', 'Write a report of the site, for create --for'],
   ],
   async run(args, { context, terminal, environment }) {
+    const { requireIgnorable } = await import('../../lib/cluster/ignoredFindings.ts');
     const { runPreflight } = await import('../../lib/readiness/preflight/preflight.ts');
     const { surveyCluster } = await import('../../lib/readiness/preflight/survey.ts');
     const { openRegistries, tool } = await import('../cli/access.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
+    requireIgnorable(args.ignore);
     if (args.text && args.export === undefined) throw new PluginError('usage', '--text needs --export');
     using cluster = await openCluster(args, environment, context);
     const plan = args.bundle === undefined ? undefined : await readPlan(args.bundle, cluster, args, context);
@@ -72,7 +80,8 @@ export const command = defineCommand({
     const survey = { ...seen, findings: [...seen.findings, ...ownMirrors] };
     await using registries = await openRegistries(args, environment, context);
     const mirrors = { registries, pushCommand: pushCommandOf(args.bundle) };
-    const report = await runPreflight(cluster, plan, context, survey, mirrors);
+    const report = await runPreflight(cluster, plan, context, { survey, mirrors, ignore: args.ignore });
+    for (const name of report.unused) context.log('warn', `--ignore=${name} is not needed: there is no such blocker`);
     if (args.export !== undefined) {
       const { readSite } = await import('../../lib/readiness/preflight/site.ts');
       const { formatSiteReport } = await import('../../lib/config/siteReport.ts');
@@ -143,10 +152,11 @@ function pushCommandOf(bundle: string | undefined): (mirror: string, version: st
 }
 
 function failureOf({ findings, target }: Preflight): PluginError {
-  const count = findings.filter(({ severity }) => severity === 'blocker').length;
+  const blockers = findings.filter(isOpenBlocker);
   const what = target === undefined ? 'boot without a registry' : `update to ${target} without a registry`;
-  return new PluginError('not-ready', `the cluster cannot ${what}: ${formatCount(count, 'blocker')}`, {
+  return new PluginError('not-ready', `the cluster cannot ${what}: ${formatCount(blockers.length, 'blocker')}`, {
     hint: 'Follow the advice above, then run this again.',
+    settings: blockers.some((finding) => nameIgnore(finding) !== undefined) ? ['ignore'] : [],
   });
 }
 
@@ -155,11 +165,11 @@ function toWords({ cluster, version, target, nodes, workloads, findings }: Prefl
   const plan = target === undefined ? '' : `, to be updated to ${target}`;
   const title = `${cluster}: OpenShift ${version}${plan}; ${formatCount(nodes, 'node')} and ${formatCount(workloads, 'workload')} checked`;
   if (findings.length === 0) return `${title}\nNothing was found that needs a registry.`;
-  const groups = [...Map.groupBy(findings, ({ severity, check }) => `${severity} ${check}`).values()];
+  const groups = [...Map.groupBy(findings, (each) => `${severityOf(each)} ${each.check}`).values()];
   const rows = groups.flatMap((group) => [
     ...group
       .slice(0, shown)
-      .map(({ severity, check, subject, message }) => [severity, check, nameSubject(subject), message]),
+      .map((finding) => [severityOf(finding), finding.check, nameSubject(finding.subject), finding.message]),
     ...(group.length > shown ? [['', '', `… and ${group.length - shown} more`, '-o json lists them all']] : []),
   ]);
   return [
@@ -171,8 +181,42 @@ function toWords({ cluster, version, target, nodes, workloads, findings }: Prefl
   ].join('\n');
 }
 
-/** Lists the advice, once for all findings with the same advice. */
+/** Returns the word for the severity of a finding: `ignored` for a blocker that is overruled. */
+function severityOf({ severity, ignored }: Finding): string {
+  return ignored === true ? 'ignored' : severity;
+}
+
+function isOpenBlocker({ severity, ignored }: Finding): boolean {
+  return severity === 'blocker' && ignored !== true;
+}
+
+/** Lists the advice, once for all findings with the same advice, and how to overrule the blockers that may be overruled. */
 function listAdvice(findings: readonly Finding[]): string[] {
   const advice = new Set(findings.map(({ check, advice: text }) => `  ${check.padEnd(12)} ${text}`));
-  return ['What to do:', ...advice];
+  const blockers = findings.filter(isOpenBlocker);
+  const options = blockers.flatMap((finding) => {
+    const name = nameIgnore(finding);
+    return name === undefined
+      ? []
+      : [`  ${finding.check.padEnd(12)} --ignore=${shellWord(name)}   ${finding.because ?? ''}`];
+  });
+  const overruled = findings.filter(({ ignored }) => ignored === true);
+  return [
+    'What to do:',
+    ...advice,
+    ...(options.length > 0
+      ? [
+          '',
+          'To overrule a blocker, give this command and apply its option. What happens then:',
+          ...new Set(options.slice(0, shown)),
+        ]
+      : []),
+    ...(overruled.length > 0
+      ? [
+          '',
+          'Ignored. What may happen:',
+          ...new Set(overruled.map(({ check, because = '' }) => `  ${check.padEnd(12)} ${because}`)),
+        ]
+      : []),
+  ];
 }

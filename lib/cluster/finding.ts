@@ -6,9 +6,10 @@ import type { KubernetesObject } from '../config/manifest.ts';
 export type Severity = 'blocker' | 'warning' | 'info';
 
 /** The kinds of subjects, in the order of the report. */
-const checks = [
+export const checks = [
   ...([
     'bundle',
+    'path',
     'version',
     'streams',
     'operators',
@@ -36,16 +37,23 @@ export interface Subject {
   readonly namespace?: string;
 }
 
-/** A result of a check of the cluster. */
-export interface Finding {
+/** What a check of the cluster found, without its severity. */
+interface Observed {
   readonly check: Check;
-  readonly severity: Severity;
   readonly subject: Subject;
   /** The problem, in lower case; the subject is a column of its own. */
   readonly message: string;
   /** The remedy. Identical problems have identical words. */
   readonly advice: string;
 }
+
+/** The severity of a finding. A blocker says why the platform itself stops there (`platformStops`). */
+export type Weight =
+  | { readonly severity: 'blocker'; readonly because: string }
+  | { readonly severity: Exclude<Severity, 'blocker'>; readonly because?: undefined };
+
+/** A result of a check of the cluster. `ignored`: an administrator has overruled this blocker by its name. */
+export type Finding = Observed & Weight & { readonly ignored?: true };
 
 /** From the most severe. */
 export const severities: readonly Severity[] = ['blocker', 'warning', 'info'];

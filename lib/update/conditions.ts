@@ -12,6 +12,7 @@ const types = [
   'StreamsDescribed',
   'Updated',
   'RisksAccepted',
+  'BlockersIgnored',
   'PoolsPaused',
   'NodesNotReady',
   'ImagesMissing',

@@ -146,7 +146,20 @@ export function formatNodeReport({
 /** Reads the report in a Lease; undefined if it has none, or an invalid one. Does not return `offers`. */
 export function parseReport({ metadata }: KubernetesObject): NodeReport | undefined {
   const fields = parseFields(textOf(fieldsOf(metadata.annotations)[annotation]) ?? '');
-  const { bundle, origin, name, phase: stated, imagesLoaded, imagesTotal, bytes, free, database, message } = fields;
+  const {
+    bundle,
+    origin,
+    name,
+    phase: stated,
+    imagesLoaded,
+    imagesTotal,
+    bytes,
+    free,
+    size,
+    database,
+    message,
+  } = fields;
+  const { free: systemFree, size: systemSize } = fieldsOf(fields['system']);
   const proposal = parseProposal(fields['proposal']);
   const backup = parseBackupReport(fields['backup']);
   const mirror = parseMirrorState(fields['mirror']);
@@ -157,7 +170,8 @@ export function parseReport({ metadata }: KubernetesObject): NodeReport | undefi
   if (!isCount(imagesLoaded) || !isCount(imagesTotal) || !isCount(bytes) || imagesLoaded > imagesTotal)
     return undefined;
   const more = {
-    ...{ ...(isCount(free) && { free }), ...(isCount(database) && { database }) },
+    ...{ ...(isCount(free) && { free }), ...(isCount(size) && { size }), ...(isCount(database) && { database }) },
+    ...(isCount(systemFree) && isCount(systemSize) && { system: { free: systemFree, size: systemSize } }),
     ...(typeof message === 'string' && { message }),
   };
   const progress = { name, phase, imagesLoaded, imagesTotal, bytes, ...more };

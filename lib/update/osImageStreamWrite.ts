@@ -1,3 +1,4 @@
+import { controllerPods } from '../readiness/preflight/osImageStreamCheck.ts';
 import { isDeepStrictEqual } from 'node:util';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../fields.ts';
 import { clusterVersionReference } from '../cluster/clusterVersion.ts';
@@ -20,12 +21,6 @@ export const osImageStreamKind = {
 
 /** The OSImageStream that machine-config-controller reads. */
 export const osImageStreamReference = { ...osImageStreamKind, metadata: { name: 'cluster' } } as const;
-
-/** The pods of machine-config-controller. */
-export const controllerPods = {
-  ...{ apiVersion: 'v1', kind: 'Pod', namespace: 'openshift-machine-config-operator' },
-  labelSelector: 'k8s-app=machine-config-controller',
-} as const;
 
 /** What of a release decides about its OSImageStream: its version, and images by digest. */
 export interface StreamImages {

@@ -3,6 +3,7 @@ import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import type { Cluster } from '../cluster/client.ts';
 import { conditionsOf, type StoredObject } from '../cluster/storedObject.ts';
+import { describeDegraded } from '../readiness/preflight/operatorCheck.ts';
 import { isOlder } from '../release/version.ts';
 import { awaitDone, type WaitOptions } from '../waiting.ts';
 
@@ -36,11 +37,9 @@ export function readRendered(status: unknown): string {
 /** Returns why a pool does not update its nodes; undefined if it does. */
 function describeUnhealthy(pool: StoredObject): string | undefined {
   const { name } = pool.metadata;
-  const conditions = conditionsOf(pool);
-  const degraded = conditions.get('Degraded');
+  const degraded = describeDegraded(pool);
   if (fieldsOf(pool['spec'])['paused'] === true) return `the pool ${name} is paused`;
-  if (degraded?.status === 'True') return `the pool ${name} is degraded: ${degraded.message}`;
-  return undefined;
+  return degraded === undefined ? undefined : `the pool ${name} is degraded: ${degraded || 'see its conditions'}`;
 }
 
 /** Returns whether a healthy pool has updated all its nodes. */

@@ -81,6 +81,10 @@ export interface NodeProgress {
   readonly bytes: number;
   /** Free bytes on the file system of the images. */
   readonly free?: number;
+  /** The size of that file system, in bytes. */
+  readonly size?: number;
+  /** The bytes of the file system with the copy of the bundle and the backups, if it is another one. */
+  readonly system?: { readonly free: number; readonly size: number };
   /** Bytes of the etcd database, on a node that has one. */
   readonly database?: number;
   readonly message?: string;
@@ -121,6 +125,8 @@ export interface UpgradeBundle extends KubernetesObject {
     readonly acknowledge?: readonly string[];
     /** The names of the known risks of updates that the cluster may accept. */
     readonly acceptRisks?: readonly string[];
+    /** The names of blockers that an administrator overrules: `drains`, `nodes:node/worker-3`. */
+    readonly ignore?: readonly string[];
   };
   readonly status?: UpgradeBundleStatus;
 }

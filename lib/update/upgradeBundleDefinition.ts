@@ -1,4 +1,5 @@
 import { isFields } from '../fields.ts';
+import { ignorableChecks } from '../cluster/ignoredFindings.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
 import {
   backupModes,
@@ -180,6 +181,15 @@ const spec: Schema = {
       maxItems: 64,
       'x-kubernetes-list-type': 'set',
     },
+    ignore: {
+      type: 'array',
+      description:
+        'Blockers that are overruled: a check, or a check and an object, such as drains:poddisruptionbudget/shop/web. ' +
+        'Signatures, the allowed bundle and the version path cannot be overruled.',
+      items: { type: 'string', maxLength: 512, pattern: `^(${ignorableChecks.join('|')})(:[\\x21-\\x7e]+)?$` },
+      maxItems: 64,
+      'x-kubernetes-list-type': 'set',
+    },
   },
 };
 
@@ -206,6 +216,13 @@ const node: Schema = {
     imagesTotal: count,
     bytes: { ...count, description: 'Of the blobs that the node has.' },
     free: { ...count, description: 'Bytes that are free where the node keeps images.' },
+    size: { ...count, description: 'Bytes of that file system.' },
+    system: {
+      type: 'object',
+      description: 'The file system with the copy of the bundle and the backups, if it is another one.',
+      required: ['free', 'size'],
+      properties: { free: count, size: count },
+    },
     database: { ...count, description: 'Bytes of the etcd database, on a node that has one.' },
     message,
   },

@@ -49,7 +49,7 @@ async function reportSite({ api }: SimulatedCluster): Promise<SiteReport> {
   const user = { token: administrator };
   await using connected = await connectTo(api, { user, cluster: { 'insecure-skip-tls-verify': true } });
   const survey = await surveyCluster(connected.cluster);
-  const report = await runPreflight(connected.cluster, undefined, connected.context, survey);
+  const report = await runPreflight(connected.cluster, undefined, connected.context, { survey });
   const site = await readSite(connected.cluster, survey, report, 'test/1');
   return parseSiteReport(formatSiteReport(site), 'site.json');
 }

@@ -85,6 +85,8 @@ function describeDefinition(title: string, connect: () => Promise<{ cluster: Clu
       await refused(bundleOf('a', { bundle: { digest, version: 'latest' } }), 'spec.bundle.version');
       await refused(bundleOf('a', { bundle: { digest, releaseDigest: 'sha256:1' } }), 'spec.bundle.releaseDigest');
       await refused(bundleOf('a', { bundle: { digest }, acceptRisks: ['a\nb'] }), 'spec.acceptRisks');
+      for (const name of ['path', 'bundle:x', 'everything', 'drains:', 'drains:a b'])
+        await refused(bundleOf('a', { bundle: { digest }, ignore: [name] }), 'spec.ignore');
       const stored = await cluster.create(bundleOf('a', { bundle: { digest, file: '/dev/sdb' }, stray: 1 }));
       expect(stored['spec']).not.to.have.property('stray');
     });

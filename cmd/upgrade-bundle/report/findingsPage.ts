@@ -45,7 +45,7 @@ export function formatLintPage(result: LintResult, origin: PageStamp): string {
 /** Formats the result of `preflight` as one HTML page: blockers first, each finding with the next step. */
 export function formatPreflightPage(report: Preflight, origin: PageStamp): string {
   const { cluster, version, target, ready, findings, nodes, workloads } = report;
-  const blockers = findings.filter(({ severity }) => severity === 'blocker').length;
+  const blockers = findings.filter(({ severity, ignored }) => severity === 'blocker' && ignored !== true).length;
   const what = target === undefined ? 'boot' : `update to ${target}`;
   const checked = `${formatCount(nodes, 'node')} and ${formatCount(workloads, 'workload')} checked`;
   const verdict = {
@@ -54,8 +54,9 @@ export function formatPreflightPage(report: Preflight, origin: PageStamp): strin
       ? `Ready: the cluster can ${what} without a registry; ${checked}.`
       : `Not ready: ${formatCount(blockers, 'blocker')} to fix before the cluster can ${what} without a registry; ${checked}.`,
   };
-  const rows = findings.map(({ severity, check, subject, message, advice }) => [
-    ...[severity, check, nameSubject(subject), message, advice],
+  const rows = findings.map(({ severity, check, subject, message, advice, because, ignored }) => [
+    ...[ignored === true ? 'ignored' : severity, check, nameSubject(subject), message],
+    because === undefined ? advice : `${advice} ${because}`,
   ]);
   return format(verdict, listFindings(['Severity', 'Check', 'Object', 'Finding', 'Next step'], rows), origin);
 }

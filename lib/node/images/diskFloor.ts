@@ -14,6 +14,8 @@ const interval = 2000;
 /** The free space of a disk, in bytes. */
 export interface DiskSpace {
   readonly free: number;
+  /** The bytes of the whole file system. */
+  readonly size: number;
   /** The bytes that must stay free. */
   readonly floor: number;
 }
@@ -26,7 +28,8 @@ export async function measureDisk(folder: string, floor?: number): Promise<DiskS
   try {
     await makeFolders(folder);
     const { bavail, bsize, blocks } = await statfs(folder);
-    return { free: bavail * bsize, floor: floor ?? Math.max(leastFloor, blocks * bsize * leastPart) };
+    const size = blocks * bsize;
+    return { free: bavail * bsize, size, floor: floor ?? Math.max(leastFloor, size * leastPart) };
   } catch (error) {
     throw describeWriteError(error, folder);
   }

@@ -1,3 +1,6 @@
+import { listServed } from '../../cluster/servedObjects.ts';
+import { topologyOf } from '../preflight/operatorCheck.ts';
+import { surveyedKinds } from '../preflight/survey.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
 import { checkInterrupted, type Context } from '../../context.ts';
@@ -119,7 +122,8 @@ export async function endDrill(cluster: Cluster, name: string, wait: WaitOptions
 async function checkBefore(cluster: Cluster, name: string, options: DrillOptions, context: Context) {
   await checkDrillRights(cluster, options);
   const [nodes, all] = await Promise.all([cluster.list('v1', 'Node'), cluster.list('v1', 'Pod')]);
-  checkNodes(name, nodes, all, options);
+  const infrastructures = await listServed(cluster, ...surveyedKinds.infrastructures);
+  checkNodes(name, nodes, all, options, topologyOf(infrastructures));
   const version = await checkPreflight(cluster, context);
   const pods = readDrillPods(all, name);
   if (options.reboot && nodes.length > 1) checkDrain(pods, await cluster.list('policy/v1', 'PodDisruptionBudget'));

@@ -9,7 +9,7 @@ import { formatSubject } from '../../cluster/finding.ts';
 import { guardsPod } from '../preflight/drainCheck.ts';
 import { readRunningDrill } from '../preflight/drillRecord.ts';
 import { readNode, type ClusterNode } from '../preflight/node.ts';
-import { isControlPlane } from '../preflight/nodeCheck.ts';
+import { isArbiter, isControlPlane } from '../preflight/nodeCheck.ts';
 import { runPreflight } from '../preflight/preflight.ts';
 import { agentNamespace } from '../../update/upgradeBundle.ts';
 import type { DrillPod } from './drillPods.ts';
@@ -62,13 +62,15 @@ export async function checkPreflight(cluster: Cluster, context: Context): Promis
 
 /**
  * Checks that the cluster can do without a node for some time: no other drill, all nodes of the control plane healthy,
- * and enough members of etcd. Throws `busy`, `not-found` and `not-ready`.
+ * and enough members of etcd. Arbiters have members too. `topology`: how the cluster runs its control plane. Throws `busy`,
+ * `not-found` and `not-ready`.
  */
 export function checkNodes(
   name: string,
   nodes: readonly StoredObject[],
   pods: readonly StoredObject[],
   { reboot, single }: DrillMode,
+  topology = '',
 ): void {
   const all = nodes.map(readNode);
   const node = all.find((each) => each.name === name);
@@ -89,16 +91,18 @@ export function checkNodes(
       ['yes'],
     );
   }
-  if (!isControlPlane(node) || isOnly) return;
-  const sick = others.filter((each) => !each.ready || !hasHealthyMember(each, pods));
-  const remainingCount = others.length - sick.length;
-  const quorum = Math.floor(planes.length / 2) + 1;
-  // Two members have a quorum of two: without the node, etcd would stop.
+  const members = all.filter((each) => isControlPlane(each) || isArbiter(each));
+  if (!members.includes(node) || isOnly) return;
+  const rest = members.filter((each) => each !== node);
+  const sick = rest.filter((each) => !each.ready || !hasHealthyMember(each, pods));
+  const remainingCount = rest.length - sick.length;
+  // Two members have a quorum of two: without the node, etcd would stop, unless fencing keeps it for the other.
+  const quorum = topology === 'DualReplica' ? 1 : Math.floor(members.length / 2) + 1;
   if (remainingCount >= quorum && sick.length === 0) return;
   throw unready(
     sick.length > 0
       ? `the control plane is not healthy: ${nameSome(sick.map((each) => each.name))}`
-      : `etcd needs ${quorum} of ${planes.length} members, and ${remainingCount} are left without ${name}`,
+      : `etcd needs ${quorum} of ${members.length} members, and ${remainingCount} are left without ${name}`,
     'All other control plane nodes, and their etcd pods, must be ready.',
   );
 }
@@ -139,7 +143,9 @@ export function checkDrain(pods: readonly DrillPod[], budgets: readonly StoredOb
       'Delete them, or create them by a workload such as a Deployment.',
     );
   }
+  // An eviction migrates a virtual machine, although its budget allows none.
   const held = evictable.flatMap((pod) => {
+    if (pod.owner.startsWith('VirtualMachineInstance/')) return [];
     const budget = budgets.find((each) => isExhausted(each) && guardsPod(each, pod));
     return budget ? [`${nameOf(pod)} (${budget.metadata.name})`] : [];
   });

@@ -1,6 +1,9 @@
 import type { Cluster } from '../../cluster/client.ts';
 import { listDenied } from '../../cluster/accessReview.ts';
 import { subjectOf, type Finding } from '../../cluster/finding.ts';
+import { blocks } from '../../cluster/platformStops.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
+import { fieldsOf, listOf } from '../../fields.ts';
 import type { ClusterSurvey } from './survey.ts';
 
 const hour = 3_600_000;
@@ -9,14 +12,23 @@ const updateTime = 24 * hour;
 /** Operators renew certificates after 50 to 80 percent of their validity (openshift/library-go, pkg/operator/certrotation). */
 const leftShare = 0.1;
 
-/** The namespaces with the signers and certificates of the control plane and of services. */
-const namespaces = [
-  'openshift-kube-apiserver-operator',
-  'openshift-kube-apiserver',
-  'openshift-kube-controller-manager-operator',
-  'openshift-etcd',
-  'openshift-service-ca',
-] as const;
+/**
+ * The namespaces with the certificates of the control plane and of services. Each has the names of certificates that a
+ * component reads without mounting them: signers, and files of static pods (cluster-kube-apiserver-operator,
+ * pkg/operator/starter.go CertSecrets; cluster-etcd-operator, pkg/tlshelpers).
+ */
+const loadedSecrets = {
+  'openshift-kube-apiserver-operator':
+    /^(?:aggregator-client|kube-apiserver-to-kubelet|kube-control-plane|(?:loadbalancer|localhost|service-network|localhost-recovery)-serving)-signer$/,
+  'openshift-kube-apiserver':
+    /^(?:aggregator-client|check-endpoints-client-cert-key|control-plane-node-admin-client-cert-key|kubelet-client|(?:external-loadbalancer|internal-loadbalancer|localhost-recovery|service-network)-serving-certkey|localhost-serving-cert-certkey)$/,
+  'openshift-kube-controller-manager-operator': /^csr-signer(?:-signer)?$/,
+  'openshift-etcd':
+    /^etcd-(?:signer|metrics?-signer|client|metrics?-client|(?:peer|serving|serving-metrics)-(?<node>.+))$/,
+  'openshift-service-ca': /^signing-key$/,
+} as const;
+
+const namespaces = Object.keys(loadedSecrets) as (keyof typeof loadedSecrets)[];
 
 /** The annotations of certificates that operators renew (openshift/library-go). */
 const [notBefore, notAfter] = ['before', 'after'].map((end) => `auth.openshift.io/certificate-not-${end}`) as [
@@ -29,16 +41,18 @@ const advice = {
     `Its operator should have renewed it, and its log has the reason: oc get clusteroperators, oc -n ${namespace} get pods.`,
   kubelet:
     'Its kubelet renews it. If a request waits, approve it: oc get csr, oc adm certificate approve NAME. A node whose certificate has expired is not updated.',
+  unused: 'Nothing: it is left from a removed node or from an earlier release.',
   rights: 'Run this as a user who may list the metadata of Secrets there, such as cluster-admin.',
 };
 
 /**
- * Finds certificates of the control plane and of kubelets that nothing has renewed in time. One that expires while an
- * update runs blocks. Reads only the metadata of Secrets. Throws the errors of the cluster.
+ * Finds certificates of the control plane and of kubelets that nothing has renewed in time. One that has expired blocks,
+ * if a running component loads it: others are left from removed nodes, or from earlier releases. Reads only the metadata
+ * of Secrets. Throws the errors of the cluster.
  */
 export async function checkCertificates(
   cluster: Cluster,
-  { kubeletCertificates }: Pick<ClusterSurvey, 'kubeletCertificates'>,
+  { kubeletCertificates, nodes, workloads }: Pick<ClusterSurvey, 'kubeletCertificates' | 'nodes' | 'workloads'>,
   now = Date.now(),
 ): Promise<Finding[]> {
   const secrets = { apiVersion: 'v1', kind: 'Secret' };
@@ -64,10 +78,19 @@ export async function checkCertificates(
         const [begin, end] = [Date.parse(annotations[notBefore] ?? ''), Date.parse(annotations[notAfter] ?? '')];
         const remaining = end - now;
         if (!(remaining < (end - begin) * leftShare || remaining < 0)) return [];
-        const severity = remaining < updateTime ? 'blocker' : 'warning';
-        const message = `${remaining < 0 ? 'has expired' : 'is not renewed, and expires'} at ${annotations[notAfter] ?? ''}`;
+        const loaded = isLoaded(namespace, each.metadata.name, nodes, workloads);
+        if (!loaded && remaining >= 0) return [];
+        const words = `${remaining < 0 ? 'has expired' : 'is not renewed, and expires'} at ${annotations[notAfter] ?? ''}`;
         return [
-          { check: 'certificates', severity, subject: subjectOf(each), message, advice: advice.renew(namespace) },
+          loaded
+            ? {
+                ...(remaining < 0 ? blocks('certificate') : ({ severity: 'warning' } as const)),
+                ...{ check: 'certificates', subject: subjectOf(each), message: words, advice: advice.renew(namespace) },
+              }
+            : {
+                ...{ check: 'certificates', severity: 'info', subject: subjectOf(each) },
+                ...{ message: `${words}; no running component loads it`, advice: advice.unused },
+              },
         ];
       });
     }),
@@ -80,8 +103,30 @@ export async function checkCertificates(
         ? 'has a kubelet whose certificate has expired'
         : `has a kubelet whose certificate expires in ${(seconds / 3600).toFixed(0)} h`;
     // The first certificate of a new node is valid for a day.
-    const severity = seconds <= 0 ? 'blocker' : 'warning';
-    return [{ check: 'certificates', severity, subject, message, advice: advice.kubelet }];
+    const weight = seconds <= 0 ? blocks('kubeletCertificate') : ({ severity: 'warning' } as const);
+    return [{ check: 'certificates', ...weight, subject, message, advice: advice.kubelet }];
   });
   return [...findings.flat(), ...kubelets];
+}
+
+/** Returns whether a running component loads a Secret: it is known to, or a running pod mounts it. */
+function isLoaded(
+  namespace: keyof typeof loadedSecrets,
+  name: string,
+  nodes: readonly StoredObject[],
+  workloads: readonly StoredObject[],
+): boolean {
+  const known = loadedSecrets[namespace].exec(name);
+  const node = known?.groups?.['node'];
+  if (known && (node === undefined || nodes.some(({ metadata }) => metadata.name === node))) return true;
+  const pods = workloads.filter(
+    ({ kind, metadata, status }) =>
+      kind === 'Pod' && metadata.namespace === namespace && fieldsOf(status)['phase'] === 'Running',
+  );
+  return pods.some(({ spec }) =>
+    listOf(fieldsOf(spec)['volumes']).some(({ secret, projected }) => {
+      const sources = listOf(fieldsOf(projected)['sources']).map((source) => fieldsOf(source['secret'])['name']);
+      return [fieldsOf(secret)['secretName'], ...sources].includes(name);
+    }),
+  );
 }

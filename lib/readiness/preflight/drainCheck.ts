@@ -1,11 +1,13 @@
 import { formatBytes } from '../../byteSize.ts';
 import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '../../fields.ts';
 import { nameSome } from '../../failures.ts';
-import { subjectOf, type Finding } from '../../cluster/finding.ts';
+import { subjectOf, type Finding, type Weight } from '../../cluster/finding.ts';
+import { isSelected } from '../../cluster/labelSelector.ts';
+import { blocks } from '../../cluster/platformStops.ts';
 import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
 import { parseQuantity, readNode, type ClusterNode } from './node.ts';
 import { isControlPlane } from './nodeCheck.ts';
-import { isSelected } from './pinnedImageSets.ts';
+import { topologyOf } from './operatorCheck.ts';
 import type { ClusterSurvey } from './survey.ts';
 
 const advice = {
@@ -14,42 +16,71 @@ const advice = {
   now: 'Bring its other pods up first. A node is not updated before its pods are evicted.',
   several:
     'Leave one budget for each pod: the API server evicts no pod that has several. A node is not updated before its pods are evicted.',
+  controlled:
+    'Nothing, if its controller moves its pods when a node is cordoned or drained. Otherwise see the documentation of the controller. A drain waits up to an hour before it reports an error.',
   capacity:
     'Add a node, or scale workloads down until the update ends. Pods that do not fit stay pending, and their budgets then let no other node be drained.',
   approve: (name: string): string =>
     `Approve it if you expect this node: oc adm certificate approve ${name}. A node without a valid certificate is not updated.`,
 };
 
+/** The controllers of pods that do nothing when a node is cordoned: they only replace a pod that is gone. */
+const replacing = ['ReplicaSet', 'StatefulSet', 'Deployment', 'ReplicationController', 'DeploymentConfig', 'Job'];
+
 /**
  * Finds pods that no drain of a node can evict: their PodDisruptionBudget allows no eviction, or they have several. The
  * machine config operator drains a node before it updates it, reports an error after an hour, and tries again without
  * end. It drains no node of a cluster with one control plane node (openshift/machine-config-operator,
- * pkg/controller/drain/drain_controller.go and pkg/daemon/drain.go).
+ * pkg/controller/drain/drain_controller.go and pkg/daemon/drain.go). A budget that a controller guards only warns, and
+ * so does one whose pods belong to a controller that moves them. CloudNativePG moves a primary from a cordoned node, and KubeVirt
+ * migrates a machine when its pod is evicted. Also finds machines that cannot be migrated and must be.
  */
 export function checkDrains({
   budgets,
   workloads,
   infrastructures,
-}: Pick<ClusterSurvey, 'budgets' | 'workloads' | 'infrastructures'>): Finding[] {
+  machines,
+}: Pick<ClusterSurvey, 'budgets' | 'workloads' | 'infrastructures' | 'machines'>): Finding[] {
   if (isSingleNode(infrastructures)) return [];
   const pods = workloads.filter(isEvicted);
   const guarded = budgets.map((budget) => ({
     budget,
     pods: pods.filter((pod) => !mayGoUnready(budget, pod) && guardsPod(budget, pod.metadata)),
   }));
-  const shared = pods.filter((pod) => guarded.filter((each) => each.pods.includes(pod)).length > 1);
-  return guarded.flatMap(({ budget, pods }): Finding[] => {
+  const shared = pods.filter(
+    (pod) => !isMachinePod(pod) && guarded.filter((each) => each.pods.includes(pod)).length > 1,
+  );
+  const held = guarded.flatMap(({ budget, pods }): Finding[] => {
     const several = pods.filter((pod) => shared.includes(pod));
-    if (several.length > 0)
-      return [find(budget, 'blocker', `is not the only budget of ${namePods(several)}`, advice.several)];
+    if (several.length > 0) {
+      const weight = several.every((pod) => movingControllerOf(pod).length > 0) ? warns : blocks('severalBudgets');
+      return [find(budget, weight, `is not the only budget of ${namePods(several)}`, advice.several)];
+    }
     const { disruptionsAllowed, currentHealthy, desiredHealthy, expectedPods } = fieldsOf(budget['status']);
-    if (pods.length === 0 || Number(disruptionsAllowed) > 0) return [];
-    if (Number(desiredHealthy ?? 0) >= Number(expectedPods ?? 0))
-      return [find(budget, 'blocker', `never allows to evict ${namePods(pods)}`, advice.budget)];
-    const health = `${Number(currentHealthy)} of ${Number(expectedPods)} are healthy, and ${Number(desiredHealthy)} must stay`;
-    return [find(budget, 'warning', `does not allow to evict ${namePods(pods)} now: ${health}`, advice.now)];
+    // A machine is migrated, although its budget allows no eviction, or is found below.
+    const others = pods.filter((pod) => !isMachinePod(pod));
+    if (others.length === 0 || Number(disruptionsAllowed) > 0) return [];
+    if (Number(desiredHealthy ?? 0) < Number(expectedPods ?? 0)) {
+      const health = `${Number(currentHealthy)} of ${Number(expectedPods)} are healthy, and ${Number(desiredHealthy)} must stay`;
+      return [find(budget, warns, `does not allow to evict ${namePods(others)} now: ${health}`, advice.now)];
+    }
+    const never = `never allows to evict ${namePods(others)}`;
+    const [controller] = [budget, ...others].flatMap(movingControllerOf);
+    if (controller !== undefined)
+      return [find(budget, warns, `${never}: ${controller} decides about it`, advice.controlled)];
+    return [find(budget, blocks('drain'), never, advice.budget)];
   });
+  return [...held, ...checkMachines(machines, pods, (pod) => guarded.some((each) => each.pods.includes(pod)))];
 }
+
+/** Returns the controller of an object that may move its pods itself, such as `Cluster/db`; none without one. */
+function movingControllerOf({ metadata }: StoredObject): string[] {
+  const owner = listOf(fieldsOf(metadata)['ownerReferences']).find(({ controller }) => controller === true);
+  if (!owner || replacing.includes(String(owner['kind']))) return [];
+  return [`${String(owner['kind'])}/${String(owner['name'])}`];
+}
+
+const warns = { severity: 'warning' } as const;
 
 /**
  * Finds nodes whose pods do not fit on the other nodes of their role, by the sums of requests. As many nodes are drained
@@ -136,11 +167,11 @@ function sum(values: readonly number[]): number {
 }
 
 function isSingleNode(infrastructures: readonly StoredObject[]): boolean {
-  return infrastructures.some(({ status }) => fieldsOf(status)['controlPlaneTopology'] === 'SingleReplica');
+  return topologyOf(infrastructures) === 'SingleReplica';
 }
 
-function find(budget: StoredObject, severity: Finding['severity'], message: string, advised: string): Finding {
-  return { check: 'drains', severity, subject: subjectOf(budget), message, advice: advised };
+function find(object: StoredObject, weight: Weight, message: string, advised: string): Finding {
+  return { check: 'drains', ...weight, subject: subjectOf(object), message, advice: advised };
 }
 
 // A drain leaves the pods of DaemonSets and static pods; the API server evicts pending and ended pods at once.
@@ -192,4 +223,69 @@ export function checkSigningRequests(requests: readonly StoredObject[]): Finding
     const subject = subjectOf(request);
     return [{ check: 'nodes', severity: 'warning', subject, message, advice: advice.approve(subject.name) }];
   });
+}
+
+const machineAdvice = {
+  stuck:
+    'Stop the machine until the update ends, make it migratable, or let it be shut down (spec.template.spec.evictionStrategy: None).',
+  migrated:
+    'Nothing. A node waits until its machines have moved: a migration takes as long as the copy of their memory, and most clusters migrate two at a time from a node.',
+};
+
+/** The kind of a running virtual machine (kubevirt.io/v1). */
+const machineKind = 'VirtualMachineInstance';
+
+/** Returns whether a pod runs a virtual machine, which an eviction migrates to another node. */
+function isMachinePod(pod: StoredObject): boolean {
+  return machineOf(pod) !== undefined;
+}
+
+/**
+ * Finds virtual machines that a drain waits for without end: their eviction strategy demands a migration, and KubeVirt
+ * says that they cannot be migrated. A machine that states no strategy has that of its cluster, and demands a migration
+ * if a budget guards its pod. Other strategies let the machine be shut down (kubevirt/kubevirt,
+ * pkg/virt-api/webhooks/validating-webhook/admitters/pod-eviction-admitter.go; pkg/virt-controller/watch/drain). Warns
+ * once of the machines that are migrated.
+ */
+function checkMachines(
+  machines: readonly StoredObject[],
+  pods: readonly StoredObject[],
+  isGuarded: (pod: StoredObject) => boolean,
+): Finding[] {
+  const objects = new Map(
+    machines.map((machine) => [machineKeyOf(machine.metadata.namespace, machine.metadata.name), machine]),
+  );
+  const moved: string[] = [];
+  const stuck = pods.flatMap((pod): Finding[] => {
+    const name = machineOf(pod);
+    if (name === undefined) return [];
+    const { namespace } = pod.metadata;
+    const machine = objects.get(machineKeyOf(namespace, name));
+    const strategy =
+      textOf(fieldsOf(machine?.['spec'])['evictionStrategy']) ?? (isGuarded(pod) ? 'LiveMigrate' : 'None');
+    const node = textOf(fieldsOf(pod['spec'])['nodeName']) ?? 'no node';
+    const migratable = machine && conditionsOf(machine).get('LiveMigratable');
+    if (strategy !== 'LiveMigrate' || migratable?.status !== 'False') {
+      if (strategy !== 'None') moved.push(`${machineKeyOf(namespace, name)} on ${node}`);
+      return [];
+    }
+    const why = [migratable.reason, migratable.message].filter((part) => part !== '').join(', ');
+    const message = `cannot leave ${node} for its update, because it cannot be migrated${why === '' ? '' : `: ${why}`}`;
+    const subject = { kind: machineKind, name, ...(namespace !== undefined && { namespace }) };
+    return [{ check: 'drains', ...blocks('migration'), subject, message, advice: machineAdvice.stuck }];
+  });
+  if (moved.length === 0) return stuck;
+  const message = `drains wait for the migration of ${moved.length} virtual machines: ${nameSome(moved.sort(), 3)}`;
+  const subject = { kind: machineKind, name: '' };
+  return [...stuck, { check: 'drains', severity: 'warning', subject, message, advice: machineAdvice.migrated }];
+}
+
+function machineKeyOf(namespace: string | undefined, name: string): string {
+  return `${namespace ?? ''}/${name}`;
+}
+
+/** Returns the name of the virtual machine that a pod runs. */
+function machineOf({ kind, metadata }: StoredObject): string | undefined {
+  const owner = listOf(fieldsOf(metadata)['ownerReferences']).find(({ controller }) => controller === true);
+  return kind === 'Pod' && owner?.['kind'] === machineKind ? textOf(owner['name']) : undefined;
 }

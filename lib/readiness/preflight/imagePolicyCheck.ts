@@ -6,6 +6,7 @@ import type { Context } from '../../context.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { subjectOf, type Finding, type Subject } from '../../cluster/finding.ts';
 import { formatReference, parseReference, type Reference } from '../../content/oci/reference.ts';
+import { blocks } from '../../cluster/platformStops.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
 import { readDocuments } from '../../release/documents.ts';
 import { readPayloadPolicies } from '../../release/payloadPolicies.ts';
@@ -151,7 +152,7 @@ function checkDefaultPolicy({ pool, config }: ConfiguredPool, images: readonly R
   if (rejected.length === 0) return [];
   const names = rejected.map(formatReference).join(', ');
   const message = `its ${paths.policy} rejects images of ${names}`;
-  return [{ check: 'signatures', severity: 'blocker', subject, message, advice: advice.reject }];
+  return [{ check: 'signatures', ...blocks('signature'), subject, message, advice: advice.reject }];
 }
 
 /** Returns the scopes for which the nodes look for sigstore signatures; an empty text is the default of all. */

@@ -1,5 +1,6 @@
 import type { UpdatePlan } from '../../bundle/verify/updatePlan.ts';
 import type { Context } from '../../context.ts';
+import { blocks } from '../../cluster/platformStops.ts';
 import type { PluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
 import type { Finding } from '../../cluster/finding.ts';
@@ -49,7 +50,7 @@ export async function checkMirrorSignatures(
     if (names.length === 0) continue;
     findings.push({
       check: 'signatures',
-      severity: 'blocker',
+      ...blocks('signature'),
       subject: { kind: 'Mirror', name: mirror.name },
       message:
         `lacks valid sigstore signatures of ${names.length} of ${held.length} images of ${release.version}, ` +

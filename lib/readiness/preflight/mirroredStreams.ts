@@ -4,6 +4,7 @@ import { isPluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { subjectOf, type Finding } from '../../cluster/finding.ts';
+import { blocks } from '../../cluster/platformStops.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { formatReference, parseReference } from '../../content/oci/reference.ts';
 import { readImageManifest, type ContentSource } from '../../content/store/store.ts';
@@ -52,7 +53,7 @@ export async function checkMirroredStreams(
   return [
     ...(mirrors ? await askMirrors(survey, plan, streams, mirrors) : []),
     ...(isLacking
-      ? [{ check, severity: 'blocker' as const, subject: pullSecret, message: message.secret, advice: advice.secret }]
+      ? [{ check, ...blocks('streams'), subject: pullSecret, message: message.secret, advice: advice.secret }]
       : []),
     ...proxies.map((proxy): Finding => {
       return { check, severity: 'warning', subject: subjectOf(proxy), message: message.proxy, advice: advice.proxy };
@@ -90,7 +91,8 @@ async function askMirrors(
   }
   if (lacking.length > 0) {
     findings.push({
-      ...{ check, severity: failure ? 'warning' : 'blocker', subject },
+      ...(failure ? ({ severity: 'warning' } as const) : blocks('streams')),
+      ...{ check, subject },
       message: failure
         ? `was not asked for all ${what}: ${failure.message}`
         : `lacks ${lacking.length} ${what}: ${nameSome(lacking, 5)}`,

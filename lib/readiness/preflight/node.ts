@@ -1,5 +1,6 @@
-import { fieldsOf, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
+import { isSelected } from '../../cluster/labelSelector.ts';
 import { conditionsOf } from '../../cluster/storedObject.ts';
 import { normalizeImage } from '../lint/image.ts';
 import type { PodTemplate } from './podTemplate.ts';
@@ -52,13 +53,36 @@ export function readNode(object: KubernetesObject): ClusterNode {
   };
 }
 
-/** Returns whether a pod of a template may run on a node, by its node, node selector and tolerations. */
-export function mayRunOn({ spec, node: bound }: PodTemplate, { name, labels, taints }: ClusterNode): boolean {
+/**
+ * Returns whether a pod of a template may run on a node, by its node, node selector, required node affinity and
+ * tolerations, as the scheduler decides (Kubernetes, component-helpers/scheduling/corev1/nodeaffinity).
+ */
+export function mayRunOn({ spec, node: bound }: Pick<PodTemplate, 'spec' | 'node'>, node: ClusterNode): boolean {
   // A static pod runs only on the node whose files define it.
-  if (bound !== undefined) return bound === name;
-  const selected = Object.entries(fieldsOf(spec['nodeSelector'])).every(([label, value]) => labels[label] === value);
+  if (bound !== undefined) return bound === node.name;
+  const selected = Object.entries(fieldsOf(spec['nodeSelector'])).every(
+    ([label, value]) => node.labels[label] === value,
+  );
   const tolerations = listOf(spec['tolerations']);
-  return selected && taints.every((taint) => isPassing(taint) || tolerations.some((each) => tolerates(each, taint)));
+  return (
+    selected &&
+    isInAffinity(spec, node) &&
+    node.taints.every((taint) => isPassing(taint) || tolerations.some((each) => tolerates(each, taint)))
+  );
+}
+
+/** Terms are alternatives, and the requirements of a term are all needed. A term without any selects no node. */
+function isInAffinity({ affinity }: Fields, { name, labels }: ClusterNode): boolean {
+  const required = fieldsAt(affinity, 'nodeAffinity')['requiredDuringSchedulingIgnoredDuringExecution'];
+  if (required === undefined || required === null) return true;
+  return listOf(fieldsOf(required)['nodeSelectorTerms']).some(({ matchExpressions, matchFields }) => {
+    const requirements = [...listOf(matchExpressions), ...listOf(matchFields)];
+    return (
+      requirements.length > 0 &&
+      isSelected(labels, { matchExpressions }) &&
+      isSelected({ 'metadata.name': name }, { matchExpressions: matchFields })
+    );
+  });
 }
 
 /** Parses a Kubernetes quantity (`125293548Ki`, `115470533646`, `100G`, `250m`); undefined if it is none. */

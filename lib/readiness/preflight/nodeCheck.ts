@@ -2,9 +2,11 @@ import { describeMissingBlobs } from '../../bundle/deltaBase.ts';
 import type { BundleBase } from '../../bundle/metadata.ts';
 import { goArchitecture, oldestKubelet, type Architecture } from '../../release/version.ts';
 import { nameSome } from '../../failures.ts';
-import type { Check, Finding, Severity } from '../../cluster/finding.ts';
+import type { Check, Finding, Weight } from '../../cluster/finding.ts';
+import { blocks } from '../../cluster/platformStops.ts';
 import { mayRunOn, type ClusterNode } from './node.ts';
 import { isByDigest } from '../lint/image.ts';
+import { checkNodeDisks, type DiskNeeds, type NodeDisks } from './nodeDisks.ts';
 import type { PodTemplate } from './podTemplate.ts';
 
 /** The facts about the images and disks of nodes that are not in their Node objects. */
@@ -13,8 +15,8 @@ export interface NodeKnowledge {
   readonly imageLimits: readonly number[];
   /** The pinned images of each node, by the name of the node. */
   readonly pinned: ReadonlyMap<string, ReadonlySet<string>>;
-  /** The free bytes for images, by the name of the node. */
-  readonly free: ReadonlyMap<string, number>;
+  /** The file systems, by the name of the node. */
+  readonly disks: ReadonlyMap<string, NodeDisks>;
   /** Whether control plane nodes keep bundles for mirrors, and so may fill three quarters of their disk only. */
   readonly retains?: boolean;
   /** The bytes of the etcd databases, by the name of the node. */
@@ -34,23 +36,12 @@ export interface BundleNeeds {
 }
 
 const gibibyte = 1024 ** 3;
-/** The free space that the machine config operator requires to pin images, in bytes (its pinned_image_set.go). */
-const pinFloor = 16 * gibibyte;
-/** The part of the disk below which the kubelet evicts pods (`imagefs.available`). */
-const evictionShare = 0.15;
-/** The part of the disk that stays free on a node that keeps bundles for a mirror. Kubelets remove images from 85 % on. */
-export const retentionShare = 0.25;
-/** Layers are compressed in a bundle, and about twice as large in a node’s storage. */
-const unpackedFactor = 2;
-
 const advice = {
   ready: 'Bring the node up, or remove it from the cluster: an update waits for every node.',
   cordon: (name: string): string => `To allow pods on it again: oc adm uncordon ${name}`,
   pressure: 'Make room on the node: a kubelet in this state removes images.',
   arch: 'Take the bundle for the architecture of the nodes, or the one for multi.',
   kubelet: 'Update its machine config pool first; resume the pool if it is paused.',
-  space: 'Make room, or give the node a larger disk; oc adm prune and crictl rmi remove images that no container uses.',
-  stats: 'Check it on the node (df /var/lib/containers), or run this as a user with the right to get nodes/proxy.',
   list: 'Check on the node (crictl images), or let kubelets list all images (KubeletConfig with nodeStatusMaxImages: -1).',
   missing:
     'Load them into the image store of the node before its registry is unreachable: a pod that is moved or started there needs them.',
@@ -68,26 +59,38 @@ export function checkNode(
 ): Finding[] {
   const find = findingsOf(node);
   return [
-    ...(node.ready ? [] : [find('nodes', 'blocker', 'is not ready', advice.ready)]),
-    ...(node.schedulable ? [] : [find('nodes', 'warning', 'is cordoned', advice.cordon(node.name))]),
-    ...(node.pressed ? [find('nodes', 'blocker', 'is short of disk space (DiskPressure)', advice.pressure)] : []),
+    ...(node.ready ? [] : [find('nodes', blocks('nodeDown'), 'is not ready', advice.ready)]),
+    ...(node.schedulable ? [] : [find('nodes', warns, 'is cordoned', advice.cordon(node.name))]),
+    ...(node.pressed
+      ? [find('nodes', blocks('diskPressure'), 'is short of disk space (DiskPressure)', advice.pressure)]
+      : []),
     ...(bundle ? [...checkArchitecture(node, bundle, find), ...checkKubelet(node, bundle, find)] : []),
-    ...(bundle ? checkSpace(node, bundle, knowledge, find) : []),
+    ...(bundle ? checkNodeDisks(node, knowledge.disks.get(node.name), diskNeedsOf(node, bundle, knowledge)) : []),
     ...checkPresent(node, neededNow(node, templates, running), knowledge, find),
     ...(bundle ? [...checkNext(node, bundle, knowledge, find), ...checkLeftOut(node, bundle, knowledge)] : []),
   ];
 }
 
 function findingsOf({ name }: ClusterNode): Find {
-  return (check, severity, message, advice) => ({ check, severity, subject: { kind: 'Node', name }, message, advice });
+  return (check, weight, message, advice) => ({ check, ...weight, subject: { kind: 'Node', name }, message, advice });
 }
 
-type Find = (check: Check, severity: Severity, message: string, advised: string) => Finding;
+type Find = (check: Check, weight: Weight, message: string, advised: string) => Finding;
+
+const warns = { severity: 'warning' } as const;
+const informs = { severity: 'info' } as const;
 
 function checkArchitecture({ architecture }: ClusterNode, { version, arch }: BundleNeeds, find: Find): Finding[] {
   const bundleArchitecture = goArchitecture(arch);
   if (bundleArchitecture === undefined || architecture === '' || bundleArchitecture === architecture) return [];
-  return [find('nodes', 'blocker', `is ${architecture}, and the bundle of ${version} is for ${arch}`, advice.arch)];
+  return [
+    find(
+      'nodes',
+      blocks('architecture'),
+      `is ${architecture}, and the bundle of ${version} is for ${arch}`,
+      advice.arch,
+    ),
+  ];
 }
 
 function checkKubelet({ kubelet }: ClusterNode, { version }: BundleNeeds, find: Find): Finding[] {
@@ -95,25 +98,17 @@ function checkKubelet({ kubelet }: ClusterNode, { version }: BundleNeeds, find: 
   const oldest = oldestKubelet(version);
   if (minor === undefined || oldest === undefined || Number(minor) >= oldest) return [];
   const message = `has kubelet ${kubelet}, and the API server of ${version} supports 1.${oldest} and later`;
-  return [find('nodes', 'blocker', message, advice.kubelet)];
+  return [find('nodes', blocks('kubeletSkew'), message, advice.kubelet)];
 }
 
-function checkSpace(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowledge, find: Find): Finding[] {
+/** Returns the bytes that a bundle adds to a node. Loaded images need no more space. */
+function diskNeedsOf(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowledge): DiskNeeds {
   const { present, wanted: total } = countNext(node, bundle, knowledge);
-  const share = knowledge.retains && isControlPlane(node) ? retentionShare : evictionShare;
-  const reserve = Math.max(pinFloor, share * (node.capacity ?? 0));
-  // The blobs stay on the disk until every node has unpacked them. Loaded images need no more space.
-  const images = bundle.size * (1 + unpackedFactor) * (1 - present / Math.max(1, total));
-  const backups = isControlPlane(node) ? 2 * (knowledge.databases?.get(node.name) ?? gibibyte) : 0;
-  const needed = images + backups + reserve;
-  const has = knowledge.free.get(node.name);
-  const room = has ?? node.allocatable;
-  const words = `${inGibibytes(needed)} of free space are needed (${inGibibytes(images)} for the images${backups > 0 ? `, ${inGibibytes(backups)} for two backups of etcd` : ''}, the rest stays free)`;
-  if (room !== undefined && room < needed) {
-    const what = has === undefined ? 'has a disk of which pods may use' : 'has';
-    return [find('space', 'blocker', `${what} ${inGibibytes(room)} only; ${words}`, advice.space)];
-  }
-  return has === undefined ? [find('space', 'info', `does not tell how much is free; ${words}`, advice.stats)] : [];
+  return {
+    blobs: bundle.size * (1 - present / Math.max(1, total)),
+    backups: isControlPlane(node) ? 2 * (knowledge.databases?.get(node.name) ?? gibibyte) : 0,
+    retains: knowledge.retains === true && isControlPlane(node),
+  };
 }
 
 function neededNow(node: ClusterNode, templates: readonly PodTemplate[], running: readonly string[]): Set<string> {
@@ -133,9 +128,9 @@ function checkPresent(node: ClusterNode, needed: ReadonlySet<string>, knowledge:
   if (missing.length === 0) return [];
   if (isTruncated(node, knowledge)) {
     const what = `lists its ${node.listed} largest images only: whether it has ${missing.length} that pods may need there cannot be told`;
-    return [find('images', 'info', what, advice.list)];
+    return [find('images', informs, what, advice.list)];
   }
-  return [find('images', 'warning', `lacks images that pods may need there: ${nameSome(missing, 2)}`, advice.missing)];
+  return [find('images', warns, `lacks images that pods may need there: ${nameSome(missing, 2)}`, advice.missing)];
 }
 
 function checkNext(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowledge, find: Find): Finding[] {
@@ -143,7 +138,7 @@ function checkNext(node: ClusterNode, bundle: BundleNeeds, knowledge: NodeKnowle
   if (present === total) return [];
   const unsure = isTruncated(node, knowledge) ? ', by its list of images' : '';
   const what = `has ${present} of the ${total} images of ${bundle.version}${unsure}`;
-  return [find('images', 'info', what, advice.next)];
+  return [find('images', informs, what, advice.next)];
 }
 
 /** Finds the blobs that a bundle for a site leaves out, and that a node has in none of the images of the report. */
@@ -160,8 +155,8 @@ export function checkLeftOut(
   const what = `${describeMissingBlobs(base, missing)}, which the bundle leaves out`;
   return [
     isTruncated(node, knowledge)
-      ? find('images', 'warning', `may lack ${what}, by its list of images`, advice.left)
-      : find('images', 'blocker', `lacks ${what}`, advice.left),
+      ? find('images', warns, `may lack ${what}, by its list of images`, advice.left)
+      : find('images', blocks('missingBase'), `lacks ${what}`, advice.left),
   ];
 }
 
@@ -180,11 +175,12 @@ function isTruncated({ listed }: ClusterNode, { imageLimits }: NodeKnowledge): b
   return imageLimits.includes(listed);
 }
 
+/** Returns whether a node is an arbiter: it has a member of etcd, and nothing else of the control plane. */
+export function isArbiter({ labels }: ClusterNode): boolean {
+  return 'node-role.kubernetes.io/arbiter' in labels;
+}
+
 /** Returns whether a node belongs to the control plane. */
 export function isControlPlane({ labels }: ClusterNode): boolean {
   return 'node-role.kubernetes.io/master' in labels || 'node-role.kubernetes.io/control-plane' in labels;
-}
-
-function inGibibytes(bytes: number): string {
-  return `${(bytes / gibibyte).toFixed(bytes < 10 * gibibyte ? 1 : 0)} GiB`;
 }

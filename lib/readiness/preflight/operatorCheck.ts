@@ -1,7 +1,8 @@
 import { fieldsOf, textOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { conditionsOf } from '../../cluster/storedObject.ts';
-import { subjectOf, type Check, type Finding, type Severity } from '../../cluster/finding.ts';
+import { subjectOf, type Check, type Finding, type Weight } from '../../cluster/finding.ts';
+import { blocks } from '../../cluster/platformStops.ts';
 import { problemOf } from '../lint/rule.ts';
 import { rulesFor } from '../lint/rules.ts';
 
@@ -13,7 +14,9 @@ const advice = {
   etcd: 'Bring the member up, or replace it: oc get etcd cluster -o yaml, oc -n openshift-etcd get pods -o wide. Its guard lets no other control plane node be drained.',
   paused: (name: string): string =>
     `Resume it, unless it has to wait: oc patch machineconfigpool ${name} --type=merge -p '{"spec":{"paused":false}}'. Its nodes are not updated until then.`,
-  updating: 'Wait until all its nodes are updated (oc get machineconfigpools).',
+  topology: 'Check by hand that the control plane works without one of its nodes.',
+  updating:
+    'Wait until all its nodes are updated (oc get machineconfigpools), or continue: they then restart twice, about 15 minutes each.',
   degraded: (name: string): string =>
     `Its conditions name the node and the reason: oc describe machineconfigpool ${name}`,
   defaults: `Disable the catalogs of OpenShift: oc patch operatorhub cluster --type=merge -p '{"spec":{"disableAllDefaultSources":true}}'. Remove your own, or do not poll them.`,
@@ -25,73 +28,103 @@ const advice = {
 export function checkOperators(operators: readonly KubernetesObject[], minor: boolean): Finding[] {
   return operators.flatMap((operator) => {
     const { name } = operator.metadata;
+    const waits = blocks('operator');
+    const keeps: Weight = minor ? blocks('upgradeable') : { severity: 'info' };
+    const held = 'must not be updated to another minor version';
     return [
-      ...findCondition(operator, 'operators', [
-        'Available',
-        'False',
-        'blocker',
-        'is not available',
-        advice.operator(name),
-      ]),
-      ...findCondition(operator, 'operators', ['Degraded', 'True', 'blocker', 'is degraded', advice.operator(name)]),
-      ...findCondition(operator, 'operators', [
-        ...([
-          'Upgradeable',
-          'False',
-          minor ? 'blocker' : 'info',
-          'must not be updated to another minor version',
-        ] as const),
-        advice.upgradeable(name),
-      ]),
+      ...findCondition(operator, 'operators', ['Available', 'False', waits, 'is not available', advice.operator(name)]),
+      ...findCondition(operator, 'operators', ['Degraded', 'True', waits, 'is degraded', advice.operator(name)]),
+      ...findCondition(operator, 'operators', ['Upgradeable', 'False', keeps, held, advice.upgradeable(name)]),
+    ];
+  });
+}
+
+/** What an infrastructure says about the control plane (openshift/api, config/v1, TopologyMode). */
+const topologies = ['HighlyAvailable', 'SingleReplica', 'DualReplica', 'HighlyAvailableArbiter', 'External'];
+
+/** Returns how a cluster runs its control plane, such as `HighlyAvailable`; empty if it does not say. */
+export function topologyOf(infrastructures: readonly KubernetesObject[]): string {
+  const [topology] = infrastructures.flatMap(({ status }) => textOf(fieldsOf(status)['controlPlaneTopology']) ?? []);
+  return topology ?? '';
+}
+
+/**
+ * Checks that etcd keeps its quorum while a control plane node restarts, by the members that the etcd operator reports
+ * (openshift/cluster-etcd-operator, pkg/etcdcli/health.go). One member has no quorum to keep. Of two members with
+ * fencing (DualReplica), pacemaker keeps the quorum for the other one (openshift/enhancements, two-node fencing).
+ */
+export function checkEtcdMembers(
+  etcds: readonly KubernetesObject[],
+  infrastructures: readonly KubernetesObject[],
+): Finding[] {
+  const topology = topologyOf(infrastructures);
+  if (topology !== '' && !topologies.includes(topology)) {
+    const [subject = { kind: 'Infrastructure', name: 'cluster' }] = infrastructures.map(subjectOf);
+    const message = `has a control plane of the unknown topology ${topology}: whether etcd keeps its quorum is not checked`;
+    return [{ check: 'etcd', severity: 'warning', subject, message, advice: advice.topology }];
+  }
+  return etcds.flatMap((etcd): Finding[] => {
+    const { message = '' } = conditionsOf(etcd).get('EtcdMembersAvailable') ?? {};
+    const [, healthy, of = healthy] = /^(\d+)(?: of (\d+))? members are available/.exec(message) ?? [];
+    if (healthy === undefined || Number(of) === 1) return [];
+    const remaining = topology === 'DualReplica' ? 1 : Math.floor(Number(of) / 2) + 1;
+    if (Number(healthy) > remaining) return [];
+    const words = `has no quorum while a control plane node restarts: ${message}, and ${remaining} have to stay`;
+    return [{ check: 'etcd', ...blocks('quorum'), subject: subjectOf(etcd), message: words, advice: advice.etcd }];
+  });
+}
+
+/** The label of pools without which an update does not end; by default that of the control plane. */
+const requiredLabel = 'operator.machineconfiguration.openshift.io/required-for-upgrade';
+
+/**
+ * Checks the pools of the machine config operator. `isOurs`: whether this program has paused a pool, and resumes it.
+ */
+export function checkPools(
+  pools: readonly KubernetesObject[],
+  isOurs: (pool: KubernetesObject) => boolean = () => false,
+): Finding[] {
+  return pools.flatMap((pool): Finding[] => {
+    const { name, labels = {} } = pool.metadata;
+    const isPaused = fieldsOf(pool['spec'])['paused'] === true;
+    const isRequired = name === 'master' || requiredLabel in labels;
+    const find = (weight: Weight, message: string, advised: string): Finding => {
+      return { check: 'pools', ...weight, subject: subjectOf(pool), message, advice: advised };
+    };
+    const degraded = describeDegraded(pool);
+    const holds: Weight = isRequired && !isOurs(pool) ? blocks('pausedPool') : { severity: 'warning' };
+    const { message: state = '' } = conditionsOf(pool).get('Updated') ?? {};
+    const isBehind = conditionsOf(pool).get('Updated')?.status === 'False';
+    const behind = ['is not up to date', state].filter((part) => part !== '').join(': ');
+    return [
+      ...(isPaused ? [find(holds, 'is paused', advice.paused(name))] : []),
+      ...(degraded === undefined
+        ? []
+        : [
+            find(
+              blocks('degradedPool'),
+              ['is degraded', degraded].filter((part) => part !== '').join(': '),
+              advice.degraded(name),
+            ),
+          ]),
+      // A paused pool cannot become up to date, and a degraded pool is reported already.
+      ...(isBehind && !isPaused && degraded === undefined
+        ? [find({ severity: 'warning' }, behind, advice.updating)]
+        : []),
     ];
   });
 }
 
 /**
- * Checks that etcd keeps its quorum while a control plane node restarts, by the members that the etcd operator reports
- * (openshift/cluster-etcd-operator, pkg/etcdcli/health.go). One member has no quorum to keep.
+ * Returns why a pool is degraded, empty if it does not say; undefined if it is not. The machine config operator leaves
+ * the message of Degraded empty unless nodes are degraded.
  */
-export function checkEtcdMembers(etcds: readonly KubernetesObject[]): Finding[] {
-  return etcds.flatMap((etcd): Finding[] => {
-    const { message = '' } = conditionsOf(etcd).get('EtcdMembersAvailable') ?? {};
-    const [, healthy, of = healthy] = /^(\d+)(?: of (\d+))? members are available/.exec(message) ?? [];
-    const quorum = Math.floor(Number(of) / 2) + 1;
-    if (healthy === undefined || Number(of) === 1 || Number(healthy) > quorum) return [];
-    const words = `has no quorum while a control plane node restarts: ${message}, and ${quorum} have to stay`;
-    return [{ check: 'etcd', severity: 'blocker', subject: subjectOf(etcd), message: words, advice: advice.etcd }];
-  });
-}
-
-/** Checks the pools of the machine config operator. */
-export function checkPools(pools: readonly KubernetesObject[]): Finding[] {
-  return pools.flatMap((pool): Finding[] => {
-    const paused = fieldsOf(pool['spec'])['paused'] === true;
-    const subject = subjectOf(pool);
-    const degraded = findCondition(pool, 'pools', [
-      'Degraded',
-      'True',
-      'blocker',
-      'is degraded',
-      advice.degraded(pool.metadata.name),
-    ]);
-    const behind = findCondition(pool, 'pools', ['Updated', 'False', 'blocker', 'is not up to date', advice.updating]);
-    return [
-      ...(paused
-        ? [
-            {
-              check: 'pools' as const,
-              severity: 'warning' as const,
-              subject,
-              message: 'is paused',
-              advice: advice.paused(pool.metadata.name),
-            },
-          ]
-        : []),
-      ...degraded,
-      // A paused pool cannot become up to date, and a degraded pool is reported already.
-      ...(paused || degraded.length > 0 ? [] : behind),
-    ];
-  });
+export function describeDegraded(pool: KubernetesObject): string | undefined {
+  const conditions = conditionsOf(pool);
+  const degraded = conditions.get('Degraded');
+  if (degraded?.status !== 'True') return undefined;
+  const causes = ['NodeDegraded', 'RenderDegraded', 'PinnedImageSetsDegraded'].map((type) => conditions.get(type));
+  return degraded.message || (causes.find((each) => each?.status === 'True')?.message ?? '');
 }
 
 /** Finds catalogs that need a registry: to poll for a newer image, or to resolve a tag. */
@@ -117,15 +150,11 @@ export function checkCatalogs(catalogs: readonly KubernetesObject[]): Finding[] 
   });
 }
 
-type Rule = readonly [type: string, status: string, severity: Severity, what: string, advised: string];
+type Rule = readonly [type: string, status: string, weight: Weight, what: string, advised: string];
 
-function findCondition(
-  object: KubernetesObject,
-  check: Check,
-  [type, status, severity, what, advised]: Rule,
-): Finding[] {
+function findCondition(object: KubernetesObject, check: Check, [type, status, weight, what, advised]: Rule): Finding[] {
   const condition = conditionsOf(object).get(type);
   if (condition?.status !== status) return [];
   const message = [what, condition.message].filter((part) => part !== '').join(': ');
-  return [{ check, severity, subject: subjectOf(object), message, advice: advised }];
+  return [{ check, ...weight, subject: subjectOf(object), message, advice: advised }];
 }

@@ -1,7 +1,10 @@
 import { isDeepStrictEqual } from 'node:util';
-import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
+import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { hexOf, type Digest } from '../../content/oci/digest.ts';
+import { nameSome } from '../../failures.ts';
+import { subjectOf, type Finding } from '../../cluster/finding.ts';
+import { isSelected } from '../../cluster/labelSelector.ts';
 import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { listServed } from '../../cluster/servedObjects.ts';
@@ -124,14 +127,51 @@ export function readPinState(
 
 function failuresOf(report: StoredObject | undefined, own: ReadonlySet<string>): string[] {
   if (!report) return [];
-  const { metadata, status } = report;
-  const failures = listOf(fieldsOf(status)['pinnedImageSets']).flatMap(({ name, lastFailedGenerationError }) =>
-    own.has(String(name)) ? (textOf(lastFailedGenerationError) ?? []) : [],
-  );
   const degraded = conditionsOf(report).get('PinnedImageSetsDegraded');
   if (degraded?.status !== 'True') return [];
-  return [`${metadata.name}: ${failures[0] ?? degraded.message}`];
+  const failed = listFailedSets(report);
+  // The daemon reports one error for all sets of a node, and pins none of them.
+  const foreign = failed.filter(({ set }) => !own.has(set));
+  const [first] = foreign.length === failed.length ? foreign : failed.filter(({ set }) => own.has(set));
+  const { name } = report.metadata;
+  if (!first) return [`${name}: ${degraded.message}`];
+  if (own.has(first.set)) return [`${name}: ${first.error}`];
+  return [
+    `${name}: the set ${first.set} of the site: ${first.error}; while it fails, nothing is pinned there: correct it, or delete it (oc delete pinnedimageset ${first.set})`,
+  ];
 }
+
+/** Lists the sets that a node could not pin in the generation that it was asked for. */
+function listFailedSets({ status }: StoredObject): { readonly set: string; readonly error: string }[] {
+  return listOf(fieldsOf(status)['pinnedImageSets']).flatMap(({ name, lastFailedGenerationError }) => {
+    const error = textOf(lastFailedGenerationError);
+    return error === undefined ? [] : [{ set: String(name), error }];
+  });
+}
+
+/**
+ * Finds PinnedImageSets of the site that nodes cannot pin. The machine config daemon pins nothing on a node while one
+ * of its sets fails (openshift/machine-config-operator, pkg/daemon/pinned_image_set.go), and tries again.
+ */
+export function checkSitePins({ pinnedSets, poolNodes }: Pick<ClusterSurvey, 'pinnedSets' | 'poolNodes'>): Finding[] {
+  const isDegraded = (node: StoredObject): boolean =>
+    conditionsOf(node).get('PinnedImageSetsDegraded')?.status === 'True';
+  const failed = poolNodes
+    .filter(isDegraded)
+    .flatMap((node) => listFailedSets(node).map((each) => ({ ...each, node: node.metadata.name })));
+  return pinnedSets
+    .filter(({ metadata }) => metadata.labels?.[ownership.label] !== ownership.value)
+    .flatMap((set): Finding[] => {
+      const own = failed.filter((each) => each.set === set.metadata.name);
+      const [first] = own;
+      if (!first) return [];
+      const message = `cannot be pinned on ${nameSome(own.map(({ node }) => node))}: ${first.error}`;
+      return [{ check: 'images', severity: 'warning', subject: subjectOf(set), message, advice: failedAdvice }];
+    });
+}
+
+const failedAdvice =
+  'Load its images into the image stores of these nodes, or delete the set: while it fails, nodes pin no other images, and an update without a registry waits.';
 
 /** Returns roles of which each pool selects at least one. Most custom pools also select the role worker. */
 export function poolRoles(pools: readonly KubernetesObject[]): string[] {
@@ -149,20 +189,6 @@ export function poolRoles(pools: readonly KubernetesObject[]): string[] {
 export function selectorOf({ spec, metadata }: KubernetesObject): Fields {
   const selector = fieldsAt(spec, 'machineConfigSelector');
   return Object.keys(selector).length > 0 ? selector : { matchLabels: { [roleLabel]: metadata.name } };
-}
-
-/** Returns whether a label selector (matchLabels, matchExpressions) selects an object with these labels. */
-export function isSelected(labels: Fields = {}, { matchLabels, matchExpressions }: Fields): boolean {
-  const isEqual = Object.entries(fieldsOf(matchLabels)).every(([key, value]) => labels[key] === value);
-  return (
-    isEqual &&
-    listOf(matchExpressions).every(({ key, operator, values }) => {
-      const value = labels[String(key)];
-      if (operator === 'Exists' || operator === 'DoesNotExist')
-        return (operator === 'Exists') === (value !== undefined);
-      return (operator === 'In') === (typeof value === 'string' && textsOf(values).includes(value));
-    })
-  );
 }
 
 /** Returns whether the cluster serves PinnedImageSets. */

@@ -10,37 +10,46 @@ import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/storedObject.ts';
 import { readClusterVersion } from '../../cluster/clusterVersion.ts';
 import { sortFindings, subjectOf, type Finding } from '../../cluster/finding.ts';
+import { ignoreFindings } from '../../cluster/ignoredFindings.ts';
+import { blocks } from '../../cluster/platformStops.ts';
 import { checkAcknowledgements } from './acknowledgements.ts';
-import { checkPullAdmission, checkWebhooks } from './admissionCheck.ts';
+import { checkPullAdmission } from './admissionCheck.ts';
 import { checkAgentImage } from './agentImage.ts';
 import { checkCapacity, checkDrains, checkSigningRequests } from './drainCheck.ts';
 import { checkImagePolicies } from './imagePolicyCheck.ts';
 import { checkCertificates } from './certificateCheck.ts';
 import { checkDrills } from './drillRecord.ts';
+import { checkFailedPulls } from './pullPolicy.ts';
+import { checkImageRemoval } from './imageRemoval.ts';
 import { checkImageRetention } from './imageRetention.ts';
 import { checkMirroredStreams } from './mirroredStreams.ts';
 import { checkMirrorSignatures } from './mirrorSignatures.ts';
 import { readNode } from './node.ts';
 import { checkLeftOut, checkNode, type NodeKnowledge } from './nodeCheck.ts';
+import { unpackedFactor } from './nodeDisks.ts';
 import { checkCatalogs, checkEtcdMembers, checkOperators, checkPools } from './operatorCheck.ts';
 import { lintManifests } from '../lint/lint.ts';
 import { payloadSet } from '../lint/manifestSource.ts';
 import { readPodTemplate, type PodTemplate } from './podTemplate.ts';
 import { checkPreviewStreams, checkStreams } from './osImageStreamCheck.ts';
 import { checkManifests, checkWorkloads } from './pullPolicy.ts';
-import { pinnedOf } from './pinnedImageSets.ts';
+import { checkSitePins, pinnedOf } from './pinnedImageSets.ts';
 import type { MirrorAccess } from './siteMirrors.ts';
 import {
   featureSetOf,
   hasMirrors,
+  hasSiteMirrors,
   imageLimitsOf,
   isOwnMirrorSet,
   keepsBundles,
+  mirrorSetsOf,
   surveyCluster,
   type ClusterSurvey,
   isInternalRegistry,
 } from './survey.ts';
 import { checkPath, checkState } from './versionCheck.ts';
+import { checkWaitingController } from './osImageStreamCheck.ts';
+import { checkWebhooks } from './webhookCheck.ts';
 
 /** The result of preflight: whether a cluster can boot and, if planned, update without a registry. */
 export interface Preflight {
@@ -53,23 +62,33 @@ export interface Preflight {
   /** The numbers of nodes and workloads that were checked. */
   readonly nodes: number;
   readonly workloads: number;
-  /** Whether no finding is a blocker. */
+  /** Whether no finding is a blocker, except ignored blockers. */
   readonly ready: boolean;
   /** The findings, the most important first. */
   readonly findings: readonly Finding[];
+  /** The names of ignored findings that overrule no blocker. */
+  readonly unused: readonly string[];
+}
+
+/** What preflight is told beside the cluster and the update. */
+export interface PreflightOptions {
+  /** A survey of the cluster, if there is one already. */
+  readonly survey?: ClusterSurvey;
+  /** How to ask the mirrors of the cluster for signatures; they are not asked without it. */
+  readonly mirrors?: MirrorAccess;
+  /** The names of blockers that an administrator overrules, see `ignoreFindings`. */
+  readonly ignore?: readonly string[];
 }
 
 /**
- * Finds everything that blocks a boot of a cluster, or the planned update, without a registry. Changes nothing.
- * `givenSurvey` is a survey of the cluster, if there is one already. With `mirrors`, asks the mirrors of the cluster for
- * signatures. Throws `unsupported` for a cluster that is not OpenShift, and the errors of reading the cluster.
+ * Finds everything that blocks a boot of a cluster, or the planned update, without a registry. Changes nothing. Throws
+ * `unsupported` for a cluster that is not OpenShift, and the errors of reading the cluster.
  */
 export async function runPreflight(
   cluster: Cluster,
   planned: UpdatePlan | undefined,
   context: Context,
-  givenSurvey?: ClusterSurvey,
-  mirrors?: MirrorAccess,
+  { survey: givenSurvey, mirrors, ignore = [] }: PreflightOptions = {},
 ): Promise<Preflight> {
   const survey = givenSurvey ?? (await surveyCluster(cluster));
   checkInterrupted(context.signal);
@@ -79,7 +98,8 @@ export async function runPreflight(
   // Of several updates, the next one counts.
   const plan = planned?.earlier?.find((each) => isOlder(version, each.version)) ?? planned;
   const templates = survey.workloads.flatMap((object) => readPodTemplate(object) ?? []);
-  const findings = [
+  const [release] = runningImages(clusterVersion);
+  const found = [
     ...survey.findings,
     ...checkSurvey(survey, templates.length, clusterVersion),
     ...(plan ? await checkPlan(plan, clusterVersion, survey, context) : []),
@@ -88,26 +108,33 @@ export async function runPreflight(
     ...checkOperators(survey.operators, plan !== undefined && !isSameMinor(version, plan.version)),
     ...checkPools(survey.pools),
     ...checkSigningRequests(survey.signingRequests),
-    ...(plan ? [...checkDrains(survey), ...checkCapacity(survey), ...checkEtcdMembers(survey.etcds)] : []),
+    ...(plan ? [...checkDrains(survey), ...checkCapacity(survey)] : []),
+    ...(plan ? checkEtcdMembers(survey.etcds, survey.infrastructures) : []),
     ...checkWebhooks(survey),
     ...(await checkCertificates(cluster, survey)),
     ...(await checkImageRetention(cluster, survey.pools)),
     ...checkCatalogs(survey.catalogs),
-    ...(await checkPullAdmission(cluster)),
+    ...(await checkPullAdmission(cluster, hasSiteMirrors(survey))),
     ...(await checkImagePolicies(cluster, survey, plan, runningImages(clusterVersion), context)),
     ...(mirrors ? await checkMirrors(clusterVersion, survey, plan, mirrors, context) : []),
     ...(plan ? await checkMirroredStreams(cluster, survey, plan, mirrors) : []),
     ...checkInternalReleaseImage(survey),
     ...checkAgentImage(survey.workloads),
-    ...checkWorkloads(templates),
+    ...checkWorkloads(templates, { release, mirrors: mirrorSetsOf(survey) }),
+    ...checkFailedPulls(survey.workloads, release, plan?.images ?? []),
+    ...checkSitePins(survey),
+    ...checkImageRemoval(survey, plan ? plan.size * unpackedFactor : 0),
+    ...(await checkWaitingController(cluster)),
     ...checkNodes(survey, templates, clusterVersion, plan),
     ...checkDrills(survey.nodes),
   ];
+  const { findings, unused } = ignoreFindings(found, ignore);
   return {
     ...{ cluster: cluster.name, version, target: plan?.version },
     ...{ nodes: survey.nodes.length, workloads: templates.length },
-    ready: findings.every(({ severity }) => severity !== 'blocker'),
+    ready: findings.every(({ severity, ignored }) => severity !== 'blocker' || ignored === true),
     findings: sortFindings(findings),
+    unused,
   };
 }
 
@@ -130,7 +157,7 @@ function checkSurvey({ nodes }: ClusterSurvey, workloads: number, clusterVersion
     ],
   ];
   return lacks.flatMap(([isLacking, check, subject, message]) =>
-    isLacking ? [{ check, severity: 'blocker' as const, subject, message, advice: emptyAdvice }] : [],
+    isLacking ? [{ check, ...blocks('unseen'), subject, message, advice: emptyAdvice }] : [],
   );
 }
 
@@ -155,7 +182,7 @@ async function checkPlan(
     ? [
         {
           check: 'bundle',
-          severity: 'blocker',
+          ...blocks('untrusted'),
           subject: { kind: 'Bundle', name: path },
           message: distrust.message,
           advice: distrust.hint ?? 'Use a bundle of a release that a trusted key signed.',
@@ -176,7 +203,7 @@ async function checkPlan(
       ...{ clusterVersion, featureSet },
       mirrored: supply.mirrored || survey.digestMirrors.some(isOwnMirrorSet),
     }),
-    ...checkManifests(report, version),
+    ...checkManifests(report, version, supply.mirrored),
   ];
 }
 
@@ -221,7 +248,7 @@ export async function findLeftOut(cluster: Cluster, base: BundleBase): Promise<F
 
 function knowledgeOf(survey: ClusterSurvey): NodeKnowledge {
   const retains = survey.digestMirrors.some(keepsBundles);
-  return { imageLimits: imageLimitsOf(survey), pinned: pinnedOf(survey), free: survey.free, retains };
+  return { imageLimits: imageLimitsOf(survey), pinned: pinnedOf(survey), disks: survey.disks, retains };
 }
 
 function runningImages(clusterVersion: StoredObject): string[] {

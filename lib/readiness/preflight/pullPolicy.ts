@@ -1,24 +1,39 @@
-import type { Finding, Severity } from '../../cluster/finding.ts';
+import { subjectOf, type Finding, type Weight } from '../../cluster/finding.ts';
+import type { MirrorSets } from '../../content/registry/mirrors.ts';
+import { parseReference } from '../../content/oci/reference.ts';
 import { describeContainers, type Container } from '../lint/container.ts';
 import type { LintReport } from '../lint/lint.ts';
 import { problemOf, type Rule } from '../lint/rule.ts';
 import { allRules, imageByTag, pullAlways, pullLatest, unreadable } from '../lint/rules.ts';
-import { keyOf, type PodTemplate } from './podTemplate.ts';
+import { isPlatformPod, isReleaseImage, keyOf, type PodTemplate } from './podTemplate.ts';
+import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
+import { blocks } from '../../cluster/platformStops.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
+import { normalizeImage } from '../lint/image.ts';
 
 const advice = {
   policy:
-    'Set imagePullPolicy: IfNotPresent in what makes the pods; a pod that must always pull does not start without a registry.',
+    'Set imagePullPolicy: IfNotPresent in the controller that creates the pods; a pod that must always pull does not start without a registry.',
   idle: 'Set imagePullPolicy: IfNotPresent before it restarts.',
   payload:
     'The release brings it like this: keep a registry that has the image until the update is over, or take another release.',
   tag: 'Name the image by digest: what a tag means is only known to a registry, and no bundle or pin holds it.',
 };
 
+/** What decides whether a pod that pulls at every start gets its image. */
+export interface PullSupply {
+  /** The release image of the running release, if it is known. */
+  readonly release: string | undefined;
+  /** The mirrors of the site. */
+  readonly mirrors: MirrorSets;
+}
+
 /**
  * Finds containers of live workloads that pull at every start, or whose image is named by a tag. Names only the topmost
- * owner that states it. A workload of OpenShift itself is a blocker, another one is a warning.
+ * owner that states it. A workload of the running release blocks if no mirror of the site may give its image; another
+ * one warns, because the update does not wait for it.
  */
-export function checkWorkloads(templates: readonly PodTemplate[]): Finding[] {
+export function checkWorkloads(templates: readonly PodTemplate[], supply: PullSupply): Finding[] {
   const templatesByKey = new Map(templates.map((template) => [keyOf(template.subject), template]));
   return templates.flatMap((template) => {
     const owner = template.owner === undefined ? undefined : templatesByKey.get(template.owner);
@@ -27,43 +42,57 @@ export function checkWorkloads(templates: readonly PodTemplate[]): Finding[] {
     const own = (isBad: (container: Container) => boolean): Container[] =>
       template.containers.filter((container) => isBad(container) && !owner?.containers.some(like(container, isBad)));
     const { subject, idle } = template;
-    const severity: Severity = idle ? 'info' : isCritical(template) ? 'blocker' : 'warning';
-    const find = (rule: Rule<Container>, level: Severity, isBad: (each: Container) => boolean, advised: string) => {
-      const bad = own(isBad);
+    const find = (rule: Rule<Container>, weight: Weight, bad: readonly Container[], advised: string): Finding[] => {
       const images = [...new Set(bad.map(({ image }) => image))].join(', ');
       const message = describeContainers(bad, problemOf(rule, images));
-      return bad.length === 0 ? [] : [{ check: rule.check, severity: level, subject, message, advice: advised }];
+      return bad.length === 0 ? [] : [{ check: rule.check, ...weight, subject, message, advice: advised }];
     };
+    const isPlatform = isPlatformPod({ metadata: { ...subject, labels: template.labels as Record<string, string> } });
+    const pulling = own(pullsAlways);
+    const isCertain = isPlatform && pulling.some((container) => isOnlyThere(container, supply));
+    const warns: Weight = { severity: idle ? 'info' : 'warning' };
+    const stops: Weight = { severity: 'blocker', because: pullAlways.why };
+    const tagged: Weight = { severity: isPlatform && !idle ? 'warning' : 'info' };
     return [
-      ...find(pullAlways, severity, pullsAlways, idle ? advice.idle : advice.policy),
-      ...find(imageByTag, demote(severity), (container) => breaks(imageByTag, container), advice.tag),
+      ...find(pullAlways, isCertain && !idle ? stops : warns, pulling, idle ? advice.idle : advice.policy),
+      ...find(
+        imageByTag,
+        tagged,
+        own((container) => breaks(imageByTag, container)),
+        advice.tag,
+      ),
     ];
   });
 }
 
-/** Reports the findings in the manifests of the release that the cluster is to run. */
-export function checkManifests({ findings }: LintReport, version: string): Finding[] {
-  const checks = new Map(allRules.map(({ id, check }) => [id, check]));
-  return findings.map(({ rule, severity, object, file, message }) => ({
-    // The version operator of the cluster may still read it.
-    ...{
-      check: checks.get(rule) ?? 'bundle',
-      severity: rule === unreadable.id ? 'warning' : severity,
-      subject: object,
-    },
-    message: `${version} brings it (${file}), and ${message}`,
-    advice: advice.payload,
-  }));
+/** Returns whether a container is of the release, and no mirror of the site has its image. */
+function isOnlyThere({ image }: Container, { release, mirrors }: PullSupply): boolean {
+  if (!isReleaseImage(image, release)) return false;
+  try {
+    return mirrors.locationsOf(parseReference(image)).length < 2;
+  } catch {
+    return true;
+  }
 }
 
-/** Returns whether a namespace is one of OpenShift’s own. */
-function isPlatform(namespace: string | undefined): boolean {
-  return /^(?:openshift|kube)-/.test(namespace ?? '');
-}
-
-// Excludes pods of catalogs: they have their own check, and a cluster boots without them.
-function isCritical({ subject, labels }: PodTemplate): boolean {
-  return isPlatform(subject.namespace) && labels['olm.catalogSource'] === undefined;
+/**
+ * Reports the findings in the manifests of the release that the cluster is to run. With a mirror of the site they only
+ * warn: what asks a registry gets an answer there.
+ */
+export function checkManifests({ findings }: LintReport, version: string, mirrored: boolean): Finding[] {
+  const rules = new Map(allRules.map((rule) => [rule.id, rule]));
+  return findings.map(({ rule, severity, object, file, message }): Finding => {
+    const { check = 'bundle', why = message } = rules.get(rule) ?? {};
+    // The version operator of the cluster may still read what is unreadable here.
+    const isCertain = severity === 'blocker' && rule !== unreadable.id && !mirrored;
+    const weight: Weight = isCertain
+      ? { severity: 'blocker', because: why }
+      : { severity: severity === 'info' ? 'info' : 'warning' };
+    return {
+      ...{ check, ...weight, subject: object },
+      ...{ message: `${version} brings it (${file}), and ${message}`, advice: advice.payload },
+    };
+  });
 }
 
 function pullsAlways(container: Container): boolean {
@@ -78,6 +107,64 @@ function like(container: Container, isBad: (container: Container) => boolean) {
   return (other: Container): boolean => other.name === container.name && isBad(other);
 }
 
-function demote(severity: Severity): Severity {
-  return severity === 'blocker' ? 'warning' : 'info';
+const failedAdvice = {
+  load: 'Load the image into the image store of the node, or make its registry reachable: the pod does not start before.',
+  bundle: 'Nothing: the bundle has the image, and agents load it.',
+};
+
+/** The states of a container whose image the kubelet could not pull (Kubernetes, pkg/kubelet/images/types.go). */
+const pullFailures = [
+  'ErrImagePull',
+  'ImagePullBackOff',
+  'ImageInspectError',
+  'RegistryUnavailable',
+  'ErrImageNeverPull',
+];
+
+/**
+ * Finds pods that cannot pull an image now. A pod of the running release blocks, unless the bundle has its image; others
+ * warn. `release`: the release image. `bundled`: the images of the bundle.
+ */
+export function checkFailedPulls(
+  workloads: readonly StoredObject[],
+  release: string | undefined,
+  bundled: readonly string[],
+): Finding[] {
+  const brought = new Set(bundled);
+  return workloads.flatMap((pod): Finding[] => {
+    if (pod.kind !== 'Pod') return [];
+    const { containerStatuses, initContainerStatuses } = fieldsOf(pod['status']);
+    const waiting = [...listOf(initContainerStatuses), ...listOf(containerStatuses)].flatMap(
+      ({ image, state, name }) => {
+        const { reason, message } = fieldsAt(state, 'waiting');
+        return pullFailures.includes(String(reason))
+          ? [{ image: textOf(image) ?? '', reason: String(reason), name, message }]
+          : [];
+      },
+    );
+    const [first] = waiting;
+    if (!first) return [];
+    const image = normalizeImage(specImageOf(pod, String(first.name)) ?? first.image);
+    const isBrought = brought.has(image);
+    const isOfRelease = isPlatformPod(pod) && isReleaseImage(image, release);
+    const why = textOf(first.message);
+    const message = `cannot pull ${image} (${first.reason}${why === undefined ? '' : `: ${why}`})`;
+    const weight = isOfRelease && !isBrought ? blocks('missingImage') : ({ severity: 'warning' } as const);
+    return [
+      {
+        check: 'images',
+        ...weight,
+        subject: subjectOf(pod),
+        message,
+        advice: isBrought ? failedAdvice.bundle : failedAdvice.load,
+      },
+    ];
+  });
+}
+
+/** Returns the image that a pod names for a container. Its status may have another name of the same image. */
+function specImageOf({ spec }: StoredObject, name: string): string | undefined {
+  const { containers, initContainers } = fieldsOf(spec);
+  const container = [...listOf(containers), ...listOf(initContainers)].find((each) => each['name'] === name);
+  return textOf(container?.['image']);
 }

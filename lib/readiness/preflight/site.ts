@@ -60,14 +60,14 @@ export async function readSite(
   };
 }
 
-function describeNode(node: StoredObject, { free }: Pick<ClusterSurvey, 'free'>): SiteReport['nodes'][number] {
+function describeNode(node: StoredObject, { disks }: Pick<ClusterSurvey, 'disks'>): SiteReport['nodes'][number] {
   const { name, architecture, capacity } = readNode(node);
   const os = textOf(fieldsAt(node['status'], 'nodeInfo')['osImage']);
-  const available = free.get(name);
+  const { images } = disks.get(name) ?? {};
   return {
     ...{ name, architecture },
-    capacity,
-    ...(available !== undefined && { free: available }),
+    capacity: images?.size ?? capacity,
+    ...(images && { free: images.free }),
     os,
   };
 }

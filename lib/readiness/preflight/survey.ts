@@ -1,11 +1,12 @@
-import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
+import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
 import { ignoreFailure } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/storedObject.ts';
-import type { Finding, Severity } from '../../cluster/finding.ts';
+import type { Finding } from '../../cluster/finding.ts';
 import { listDenied, type AccessRequest } from '../../cluster/accessReview.ts';
 import { MirrorSets } from '../../content/registry/mirrors.ts';
 import { readNode } from './node.ts';
+import { readDisks, type NodeDisks } from './nodeDisks.ts';
 import { workloadKinds } from './podTemplate.ts';
 
 /** The kinds of a survey, by the names of their lists. */
@@ -31,6 +32,7 @@ export const surveyedKinds = {
   proxies: ['config.openshift.io/v1', 'Proxy'],
   etcds: ['operator.openshift.io/v1', 'Etcd'],
   endpointSlices: ['discovery.k8s.io/v1', 'EndpointSlice'],
+  machines: ['kubevirt.io/v1', 'VirtualMachineInstance'],
   validatingWebhooks: ['admissionregistration.k8s.io/v1', 'ValidatingWebhookConfiguration'],
   mutatingWebhooks: ['admissionregistration.k8s.io/v1', 'MutatingWebhookConfiguration'],
 } as const;
@@ -48,8 +50,10 @@ export interface ClusterSurvey extends Listing {
   readonly workloads: readonly StoredObject[];
   /** Whether the cluster serves PinnedImageSet v1. */
   readonly pinsImages: boolean;
-  /** The free bytes for images, by the name of the node, for nodes that the user may ask. */
-  readonly free: ReadonlyMap<string, number>;
+  /** The file systems, by the name of the node, for nodes that the user may ask. */
+  readonly disks: ReadonlyMap<string, NodeDisks>;
+  /** The running configuration of kubelets, by the name of the node, for nodes that the user may ask. */
+  readonly kubelets: ReadonlyMap<string, Fields>;
   /** The seconds until the certificates of kubelets expire, by the name of the node, for nodes that the user may ask. */
   readonly kubeletCertificates: ReadonlyMap<string, number>;
   /** Findings about objects that could not be read. */
@@ -112,11 +116,16 @@ export async function surveyCluster(cluster: Cluster): Promise<ClusterSurvey> {
     etcds: listed('etcds'),
     namespaces: listed('namespaces'),
     endpointSlices: listed('endpointSlices'),
+    machines: listed('machines'),
     validatingWebhooks: listed('validatingWebhooks'),
     mutatingWebhooks: listed('mutatingWebhooks'),
     workloads: workloads.flat(),
     pinsImages: (await cluster.findKind(...surveyedKinds.pinnedSets)) !== undefined,
-    free: await askKubelets(asked, (node) => readFree(cluster, node)),
+    disks: await askKubelets(asked, async (node) => readDisks(await cluster.get(pathOf(node, 'stats/summary')))),
+    kubelets: await askKubelets(asked, async (node) => {
+      const { kubeletconfig } = fieldsOf(await cluster.get(pathOf(node, 'configz')));
+      return isFields(kubeletconfig) ? kubeletconfig : undefined;
+    }),
     kubeletCertificates: await askKubelets(asked, (node) => readValidity(cluster, node)),
     findings,
   };
@@ -130,18 +139,18 @@ const spaceRequest: AccessRequest = {
 };
 
 /** Returns the finding for a right that the user lacks, as the arguments of `oc auth can-i`. */
-function unknownFinding(denied: string, severity: Severity, kind: string, effect: string): Finding {
+function unknownFinding(denied: string, severity: 'warning' | 'info', kind: string, effect: string): Finding {
   const message = `you may not ${denied}: ${effect}`;
   const advice = 'Run this as a user with the right: cluster-reader is enough, except for the free space of nodes.';
   return { check: 'rights', severity, subject: { kind, name: '' }, message, advice };
 }
 
-/** Asks the kubelets of nodes for a number; undefined from a kubelet that does not report it, or may not be asked. */
-async function askKubelets(
+/** Asks the kubelets of nodes; has no answer of a kubelet that does not report it, or may not be asked. */
+async function askKubelets<Answer>(
   nodes: readonly StoredObject[],
-  read: (node: string) => Promise<number | undefined>,
-): Promise<Map<string, number>> {
-  const answers = new Map<string, number>();
+  read: (node: string) => Promise<Answer | undefined>,
+): Promise<Map<string, Answer>> {
+  const answers = new Map<string, Answer>();
   for (let at = 0; at < nodes.length; at += batch) {
     const asked = nodes.slice(at, at + batch).map(async ({ metadata: { name } }) => {
       const answer = await read(encodeURIComponent(name)).catch(ignoreFailure);
@@ -152,17 +161,14 @@ async function askKubelets(
   return answers;
 }
 
-/** Reads the free bytes for images from the kubelet’s Summary API. */
-async function readFree(cluster: Cluster, node: string): Promise<number | undefined> {
-  const answer = await cluster.get(`/api/v1/nodes/${node}/proxy/stats/summary`);
-  const { runtime, fs } = fieldsAt(answer, 'node');
-  const freeBytes = [fieldsAt(runtime, 'imageFs'), fieldsOf(fs)].map(({ availableBytes }) => availableBytes);
-  return freeBytes.find((bytes) => typeof bytes === 'number');
+/** Returns a path of the API server that leads to a kubelet. */
+function pathOf(node: string, path: string): string {
+  return `/api/v1/nodes/${node}/proxy/${path}`;
 }
 
 /** Reads the seconds until the client certificate of a kubelet expires from its metrics. */
 async function readValidity(cluster: Cluster, node: string): Promise<number | undefined> {
-  const metrics = await cluster.getText(`/api/v1/nodes/${node}/proxy/metrics`);
+  const metrics = await cluster.getText(pathOf(node, 'metrics'));
   const [, value] = /^kubelet_certificate_manager_client_ttl_seconds (\S+)$/m.exec(metrics) ?? [];
   return value !== undefined && Number.isFinite(Number(value)) ? Number(value) : undefined;
 }
@@ -214,6 +220,11 @@ export function keepsBundles(set: StoredObject): boolean {
 export function hasMirrors({ images }: { readonly images: readonly string[] }, survey: DigestMirrors): boolean {
   const sources = listRules(survey, 'site').flatMap(({ source, mirrors }) => (mirrors.length > 0 ? [source] : []));
   return images.some((image) => sources.some((source) => isImageOf(source, image)));
+}
+
+/** Returns whether the site has mirrors of any images by digest. */
+export function hasSiteMirrors(survey: DigestMirrors): boolean {
+  return listRules(survey, 'site').some(({ mirrors }) => mirrors.length > 0);
 }
 
 /** Returns whether an image by digest is in a repository, or below a part of a registry. */

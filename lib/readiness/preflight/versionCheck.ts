@@ -3,7 +3,8 @@ import type { KubernetesObject } from '../../config/manifest.ts';
 import { isOlder, isSameMinor } from '../../release/version.ts';
 import { readClusterVersion } from '../../cluster/clusterVersion.ts';
 import { conditionsOf } from '../../cluster/storedObject.ts';
-import { subjectOf, type Finding, type Severity } from '../../cluster/finding.ts';
+import { subjectOf, type Finding, type Weight } from '../../cluster/finding.ts';
+import { blocks } from '../../cluster/platformStops.ts';
 
 /** The release to update to. */
 export interface UpdateTarget {
@@ -64,58 +65,57 @@ export function checkState(object: KubernetesObject, target: UpdateTarget | unde
   const conditions = conditionsOf(object);
   const { version } = readClusterVersion(object);
   const isMinor = target !== undefined && !isSameMinor(target.version, version);
-  const keep: Severity = isMinor ? 'blocker' : target ? 'info' : 'warning';
-  const rules: readonly (readonly [type: string, status: string, Severity, what: string, advised: string])[] = [
-    ['Available', 'False', 'blocker', 'is not available', advice.failing],
-    ['Failing', 'True', 'blocker', 'fails', advice.failing],
-    ['Progressing', 'True', 'blocker', 'is being updated', advice.busy],
-    ['ReleaseAccepted', 'False', 'warning', 'did not accept a release', advice.failing],
+  const keep: Weight = isMinor ? blocks('upgradeable') : { severity: target ? 'info' : 'warning' };
+  const rules: readonly (readonly [type: string, status: string, Weight, what: string, advised: string])[] = [
+    ['Available', 'False', blocks('failing'), 'is not available', advice.failing],
+    ['Failing', 'True', blocks('failing'), 'fails', advice.failing],
+    ['Progressing', 'True', blocks('underWay'), 'is being updated', advice.busy],
+    ['ReleaseAccepted', 'False', { severity: 'warning' }, 'did not accept a release', advice.failing],
     ['Upgradeable', 'False', keep, 'must not be updated to another minor version', advice.upgradeable],
   ];
-  return rules.flatMap(([type, status, severity, what, advised]) => {
+  return rules.flatMap(([type, status, weight, what, advised]) => {
     const condition = conditions.get(type);
     if (condition?.status !== status) return [];
     const message = [what, condition.message].filter((part) => part !== '').join(': ');
-    return [{ check: 'version' as const, severity, subject: subjectOf(object), message, advice: advised }];
+    return [{ check: 'version' as const, ...weight, subject: subjectOf(object), message, advice: advised }];
   });
 }
 
 /** Checks whether the cluster’s version can update to the target, and what the update requires. */
 export function checkPath(object: KubernetesObject, target: UpdateTarget, supply: ImageSupply): Finding[] {
   const { version, desired, multi } = readClusterVersion(object);
-  const find = (severity: Severity, message: string, advised: string): Finding => ({
-    ...{ check: 'version', severity, subject: subjectOf(object), message, advice: advised },
+  const find = (check: 'path' | 'version', weight: Weight, message: string, advised: string): Finding => ({
+    ...{ check, ...weight, subject: subjectOf(object), message, advice: advised },
   });
   const asked = textOf(fieldsAt(object, 'spec', 'desiredUpdate')['version']);
   if (target.version === version)
-    return [find('info', `runs ${version} already, which is the version of the bundle`, advice.same)];
+    return [
+      find('path', { severity: 'info' }, `runs ${version} already, which is the version of the bundle`, advice.same),
+    ];
   if (isOlder(target.version, version))
-    return [find('blocker', `runs ${version}, which is later than ${target.version}`, advice.older)];
+    return [find('path', blocks('path'), `runs ${version}, which is later than ${target.version}`, advice.older)];
+  const unknown = `runs ${version}; ${target.version} does not say from which versions it can be reached`;
+  const unreachable = `runs ${version}, from which there is no update to ${target.version}: only from ${nearest(target.previous)}`;
+  const isReachable = target.previous.includes(version);
   return [
     ...(asked !== undefined && asked !== desired
-      ? [find('blocker', `was asked to update to ${asked}`, advice.busy)]
+      ? [find('version', blocks('underWay'), `was asked to update to ${asked}`, advice.busy)]
       : []),
-    ...(target.previous.length === 0
+    ...(target.previous.length === 0 ? [find('path', { severity: 'warning' }, unknown, advice.unknown)] : []),
+    ...(target.previous.length > 0 && !isReachable ? [find('path', blocks('path'), unreachable, advice.path)] : []),
+    ...(multi && target.arch !== 'multi'
       ? [
           find(
-            'warning',
-            `runs ${version}; ${target.version} does not say from which versions it can be reached`,
-            advice.unknown,
+            'path',
+            blocks('architecture'),
+            `is for several architectures, and the bundle is for ${target.arch}`,
+            advice.arch,
           ),
         ]
-      : target.previous.includes(version)
-        ? []
-        : [
-            find(
-              'blocker',
-              `runs ${version}, from which there is no update to ${target.version}: only from ${nearest(target.previous)}`,
-              advice.path,
-            ),
-          ]),
-    ...(multi && target.arch !== 'multi'
-      ? [find('blocker', `is for several architectures, and the bundle is for ${target.arch}`, advice.arch)]
       : []),
-    ...checkSystem(version, target, supply, find),
+    ...checkSystem(version, target, supply).map(([weight, message, advised]) =>
+      find('version', weight, message, advised),
+    ),
   ];
 }
 
@@ -123,25 +123,18 @@ function checkSystem(
   version: string,
   target: UpdateTarget,
   { mirrored, pinsImages, featureSet }: ImageSupply,
-  find: (severity: Severity, message: string, advised: string) => Finding,
-): Finding[] {
+): (readonly [Weight, message: string, advised: string])[] {
+  const warns = { severity: 'warning' } as const;
   if (!takesLocalSystem(target, featureSet)) {
     const what = `nodes fetch the operating system of ${target.version} from a registry, even if they have its image: only 4.19.12 and later take it from their own storage`;
-    if (featureSet !== undefined && !isOlder(target.version, firstLocalSystem.preview)) {
-      return [find('warning', `${what}; ${featureSet} may change that`, advice.system)];
-    }
-    if (mirrored)
-      return [find('warning', `${what}; the configured mirrors must answer during the update`, advice.system)];
-    return [find('blocker', what, advice.system)];
+    if (featureSet !== undefined && !isOlder(target.version, firstLocalSystem.preview))
+      return [[warns, `${what}; ${featureSet} may change that`, advice.system]];
+    if (mirrored) return [[warns, `${what}; the configured mirrors must answer during the update`, advice.system]];
+    return [[blocks('systemFromRegistry'), what, advice.system]];
   }
   if (pinsImages) return [];
-  return [
-    find(
-      'warning',
-      `runs ${version}, which cannot pin images yet: an update to ${target.version} without a registry needs pinned images`,
-      advice.pins,
-    ),
-  ];
+  const unpinned = `runs ${version}, which cannot pin images yet: an update to ${target.version} without a registry needs pinned images`;
+  return [[warns, unpinned, advice.pins]];
 }
 
 /** Returns the last versions of a list, at most three, the latest first. */

@@ -1,9 +1,11 @@
+import { stat } from 'node:fs/promises';
 import type { Bundle } from '../../bundle/bundle.ts';
 import { describeMissingBlobs } from '../../bundle/deltaBase.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { measureDisk, stayAboveFloor } from '../../node/images/diskFloor.ts';
 import { pathOnHost, type Host } from '../../node/machine/host.ts';
+import { nodeStateFolder } from '../../node/machine/paths.ts';
 import { runProgram } from '../../node/machine/programs.ts';
 import { HostStorage } from '../../node/images/hostStorage.ts';
 import type { StoreImage } from '../../node/images/imageStore.ts';
@@ -18,7 +20,7 @@ import {
 import { storeImagesOf } from '../../node/images/loadPlan.ts';
 import { readPinnedReleases, writePins, unpinReleases } from '../../node/runtime/pins.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
-import type { UpgradeBundle } from '../upgradeBundle.ts';
+import type { NodeProgress, UpgradeBundle } from '../upgradeBundle.ts';
 import { checkStage, type BundleSource, type NodeState } from './nodeState.ts';
 
 /** The images of bundles in the image store of a node. */
@@ -36,10 +38,16 @@ export class AgentImages {
     this.#floor = floor;
   }
 
-  /** Returns the free bytes of the file system that has the images. */
-  async measureFree(): Promise<number> {
+  /** Measures the file system of the images and, if it is another one, that of the bundle’s copy and the backups. */
+  async measureDisks(): Promise<Pick<NodeProgress, 'free' | 'size' | 'system'>> {
     const { main } = await this.#openStorage();
-    return (await measureDisk(pathOnHost(this.#host, main.graphRoot), this.#floor)).free;
+    const folders = [main.graphRoot, nodeStateFolder].map((path) => pathOnHost(this.#host, path)) as [string, string];
+    const [images, state] = [await measureDisk(folders[0]), await measureDisk(folders[1])];
+    const [own, other] = [await stat(folders[0]), await stat(folders[1])];
+    return {
+      ...{ free: images.free, size: images.size },
+      ...(own.dev !== other.dev && { system: { free: state.free, size: state.size } }),
+    };
   }
 
   /** Runs work that fills a folder of this process. Ends it with `disk-full` at the floor. */

@@ -211,7 +211,7 @@ export class AgentLoop {
     const messages = [...offered, ...(this.#options.tools.messages?.() ?? [])];
     return {
       ...{ name: this.#options.node, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 },
-      free: await this.#options.tools.images.measureFree(),
+      ...(await this.#options.tools.images.measureDisks()),
       ...(messages.length > 0 && { message: messages.join('; ') }),
     };
   }

@@ -99,7 +99,7 @@ export class AgentNode {
   }
 
   async describe(bundle: UpgradeBundle, node: NodeFacts): Promise<NodeProgress> {
-    const free = await this.#tools.images.measureFree().catch(ignoreFailure);
+    const disks = await this.#tools.images.measureDisks().catch(ignoreFailure);
     const { images, bytes } = this.#state;
     const phase = nodePhase(this.#state, this.#job, bundle, node);
     const messages = [...nodeMessages(this.#state, this.#job, phase), ...(this.#tools.messages?.() ?? [])];
@@ -109,7 +109,7 @@ export class AgentNode {
       imagesLoaded: Math.min(images.loaded, images.total),
       imagesTotal: images.total,
       bytes,
-      ...(free !== undefined && { free }),
+      ...disks,
       ...(messages.length > 0 && { message: messages.join('; ') }),
     };
   }

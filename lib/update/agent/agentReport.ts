@@ -89,6 +89,7 @@ function urgentPart({ progress: { phase, message }, ...report }: NodeReport): ob
 }
 
 function coarsen({ progress, ...report }: NodeReport): object {
-  const [free, database] = [progress.free, progress.database].map((bytes = 0) => Math.round(bytes / coarse));
-  return { ...report, progress: { ...progress, free, database } };
+  const { free, system, database } = progress;
+  const rounded = [free, system?.free, database].map((bytes = 0) => Math.round(bytes / coarse));
+  return { ...report, progress: { ...progress, free: rounded, system: system?.size, database: undefined } };
 }

@@ -1,6 +1,7 @@
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { listNames, type BundleCondition } from '../conditions.ts';
-import { readNode } from '../../readiness/preflight/node.ts';
+import { isIgnored } from '../../cluster/ignoredFindings.ts';
+import { readNode, type ClusterNode } from '../../readiness/preflight/node.ts';
 import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
 import type { KnownProgress } from './nodeReports.ts';
 import type { BaseState } from '../nodeReport.ts';
@@ -31,13 +32,19 @@ export interface BaseGaps {
 
 /**
  * Combines the reports of nodes with the nodes of the cluster. Ignores reports of nodes that the cluster no longer has.
+ * Does not wait for a node that is not ready, if an administrator has overruled that by its name.
  */
 export function readLoadState(
-  { status }: Pick<UpgradeBundle, 'status'>,
+  { status, spec }: Pick<UpgradeBundle, 'status' | 'spec'>,
   objects: readonly KubernetesObject[],
   reports: ReadonlyMap<string, KnownProgress>,
 ): LoadState {
-  const nodes = objects.map(readNode).filter(({ labels }) => labels['kubernetes.io/os'] !== 'windows');
+  const { ignore = [] } = spec;
+  const isOverruled = ({ ready, name }: ClusterNode): boolean =>
+    !ready && isIgnored({ check: 'nodes', subject: { kind: 'Node', name } }, ignore);
+  const nodes = objects
+    .map(readNode)
+    .filter((node) => node.labels['kubernetes.io/os'] !== 'windows' && !isOverruled(node));
   const waiting = { phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
   const entries = nodes.map(({ name }) => reports.get(name)?.progress ?? { name, ...waiting });
   // A node that has everything may be silent, for example while it boots.

@@ -1,23 +1,24 @@
 import type { BundleBase } from '../../bundle/metadata.ts';
 import { conditionsOf } from '../../cluster/storedObject.ts';
-import { describeFinding } from '../../cluster/finding.ts';
+import { describeFinding, type Finding } from '../../cluster/finding.ts';
+import { ignoreFindings, nameIgnore } from '../../cluster/ignoredFindings.ts';
 import { readClusterVersion } from '../../cluster/clusterVersion.ts';
 import { acknowledgements, listDueAcknowledgements } from '../../readiness/preflight/acknowledgements.ts';
 import { describeGate, type RequiredGate } from '../../release/adminGates.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { AllowedFacts } from '../extraImages.ts';
-import { falseCondition, listNames, type BundleCondition } from '../conditions.ts';
+import { clearCondition, falseCondition, listNames, type BundleCondition } from '../conditions.ts';
 import { checkControlPlaneOnly } from './controlPlaneOnly.ts';
 import type { BaseGaps } from './loadState.ts';
 import type { Observation } from './observation.ts';
 import { findObstacles } from './readiness.ts';
-import { checkRisks } from './riskCheck.ts';
+import { checkRisks, formatSpecPatch } from './riskCheck.ts';
 
 /** What prevents the next update. */
 export interface Obstacle {
   /** The condition `Ready` that names it; undefined if nothing prevents the update. */
   readonly obstacle: BundleCondition | undefined;
-  /** The conditions about acknowledgements and known risks; empty if they stay as they are. */
+  /** The conditions about acknowledgements, known risks and ignored blockers; empty if they stay as they are. */
   readonly acknowledged: readonly BundleCondition[];
 }
 
@@ -40,19 +41,70 @@ export async function findObstacle(observation: Observation, { loads }: { loads:
   const { lacks, conditions } = await acknowledge(observation, facts);
   const risks = checkRisks(observation, facts);
   const [required] = [...(lacks ? conditions : []), ...(risks.lacks ? risks.conditions : [])];
-  const obstacle = required ? blocked(required.reason, required.message) : await checkSite(observation, facts, loads);
-  return { obstacle, acknowledged: [...conditions, ...risks.conditions] };
+  const acknowledged = [...conditions, ...risks.conditions];
+  if (required) return { obstacle: blocked(required.reason, required.message), acknowledged };
+  const { obstacle, ignored } = await checkSite(observation, facts, loads);
+  return { obstacle, acknowledged: [...acknowledged, ...ignored] };
+}
+
+/** What prevents the update at the site, and the condition about what an administrator has overruled. */
+interface SiteVerdict {
+  readonly obstacle: BundleCondition | undefined;
+  readonly ignored: readonly BundleCondition[];
 }
 
 async function checkSite(
-  { cluster, site, load: state }: Observation,
+  { cluster, bundle, site, load: state }: Observation,
   facts: AllowedFacts,
   loads: boolean,
-): Promise<BundleCondition | undefined> {
-  const findings = await findObstacles(cluster, site, facts, loads ? state : undefined);
-  if (findings.length > 0) return blocked('Blocked', listNames(findings.map(describeFinding), '; '));
+): Promise<SiteVerdict> {
+  const { ignore = [] } = bundle.spec;
+  const found = await findObstacles(cluster, site, facts, loads ? state : undefined);
+  const { findings, unused } = ignoreFindings(found, ignore);
+  const isOpen = ({ ignored }: Finding): boolean => ignored !== true;
+  // Some checks are made only before loading.
+  const idle = unused.filter((name) => loads || !/^(?:space|images)(?::|$)/.test(name));
+  const ignored = describeIgnored(
+    bundle,
+    findings.filter((each) => !isOpen(each)),
+    idle,
+  );
+  const open = findings.filter(isOpen);
+  if (open.length > 0) return { obstacle: blocked('Blocked', describeBlockers(bundle, open)), ignored };
   const { base } = facts.metadata;
-  return loads && base ? describeBaseGaps(state.base, base) : undefined;
+  return { obstacle: loads && base ? describeBaseGaps(state.base, base) : undefined, ignored };
+}
+
+/** Describes blockers, and how an administrator can overrule them. */
+function describeBlockers({ metadata, spec }: Observation['bundle'], findings: readonly Finding[]): string {
+  const names = findings.slice(0, shown).flatMap((finding) => nameIgnore(finding) ?? []);
+  const words = listNames(findings.map(describeFinding), '; ');
+  if (names.length === 0) return words;
+  const ignore = [...new Set([...(spec.ignore ?? []), ...names])];
+  return `${words}. To overrule it: ${formatSpecPatch(metadata.name, { ignore })}`;
+}
+
+/** The number of findings that a message names. */
+const shown = 10;
+
+/** Says which blockers an administrator has overruled, what may happen, and which names overrule nothing. */
+function describeIgnored(
+  { spec, status }: Observation['bundle'],
+  findings: readonly Finding[],
+  unused: readonly string[],
+): BundleCondition[] {
+  if (spec.ignore === undefined || spec.ignore.length === 0)
+    return clearCondition(status, 'BlockersIgnored', 'NoneIgnored', 'no blocker is ignored');
+  const words = findings.map((finding) => `${describeFinding(finding)} (${finding.because ?? ''})`);
+  const idle = unused.length === 0 ? [] : [`not needed, because nothing is found: ${listNames(unused)}`];
+  const isNone = findings.length === 0;
+  const parts = [...(isNone ? [] : [`an administrator has overruled: ${listNames(words, '; ')}`]), ...idle];
+  const message = parts.join('; ') || 'no blocker is found';
+  return [
+    isNone
+      ? falseCondition('BlockersIgnored', 'NotNeeded', message)
+      : { type: 'BlockersIgnored', status: 'True', reason: 'Ignored', message },
+  ];
 }
 
 function describeBaseGaps(

@@ -1,4 +1,4 @@
-import { asFailure, ignoreFailure } from '../../errors.ts';
+import { asFailure } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { readStreamTarget } from '../../release/osImageStreamObject.ts';
 import { needsStreams } from '../../release/osImageStreams.ts';
@@ -11,14 +11,11 @@ import {
   planOSImageStream,
   writeOSImageStream,
   type NeededStream,
-  controllerPods,
   runsRelease,
-  type StreamImages,
 } from '../osImageStreamWrite.ts';
 import type { Observation } from './observation.ts';
 import { hasMirrorsOf, readFeatureSet } from './readiness.ts';
-import { fieldsOf, textOf } from '../../fields.ts';
-import type { StoredObject } from '../../cluster/storedObject.ts';
+import { findWaitingController, type WaitingController } from '../../readiness/preflight/osImageStreamCheck.ts';
 
 /** The condition about the operating system streams of a release; none if it needs none. */
 export interface StreamStep {
@@ -41,7 +38,10 @@ export async function supplyStreams(observation: Observation, facts: AllowedFact
   // The watched copy may be older.
   const existing = isServed ? await cluster.read(osImageStreamReference) : undefined;
   const images = { version, release, operator: components['machine-config-operator'] ?? '' };
-  const waiting = await findWaitingController(cluster, site.controllerPods, images);
+  const waiting = await findWaitingController(
+    cluster,
+    site.controllerPods.filter((pod) => runsRelease(pod, images)),
+  );
   try {
     // The controller compares the commit in its log, which is surer than the labels of its image.
     const commit = waiting?.commit ?? streams.commit;
@@ -105,57 +105,4 @@ function describeWait({ pod, since, lastLine }: WaitingController, version: stri
     : `it tries again every 5 minutes; otherwise delete its pod, whose successor leads within 3 minutes: oc delete pod ${pod} -n openshift-machine-config-operator`;
   const says = lastLine === '' ? '' : `; its log ends with “${lastLine}”`;
   return `machine-config-controller of ${version} has waited since ${since} for its operating system streams${says}; ${remedy}`;
-}
-
-/** A machine-config-controller that leads and does nothing, because it waits for its OSImageStream. */
-interface WaitingController {
-  readonly pod: string;
-  /** Since when it leads: `2026-11-25T10:00:00Z`. */
-  readonly since: string;
-  /** The commit that it compares, by the first line of its log; undefined if the log does not have it any more. */
-  readonly commit: string | undefined;
-  /** The last line of its log. */
-  readonly lastLine: string;
-}
-
-const { namespace } = controllerPods;
-const name = 'machine-config-controller';
-const lease = { apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata: { name, namespace } };
-const config = { apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'ControllerConfig', metadata: { name } };
-
-/** How long a controller may lead before it counts as waiting, in milliseconds. One try of it lasts 5 minutes. */
-const patience = 10 * 60_000;
-
-/**
- * Finds a machine-config-controller of this release that has led for 10 minutes, and has not rendered the present
- * ControllerConfig. It starts its other controllers only after its first OSImageStream (openshift
- * machine-config-operator d20efd9b9, cmd/machine-config-controller/start.go). Throws the errors of the cluster.
- */
-async function findWaitingController(
-  cluster: Cluster,
-  pods: readonly StoredObject[],
-  images: StreamImages,
-  now = Date.now(),
-): Promise<WaitingController | undefined> {
-  if (!pods.some((pod) => runsRelease(pod, images))) return undefined;
-  const { holderIdentity, acquireTime } = fieldsOf((await cluster.read(lease))?.['spec']);
-  // The identity is the host name of the pod, and a UUID.
-  const holder = textOf(holderIdentity)?.split('_')[0];
-  const leader = pods.find((pod) => pod.metadata.name === holder && runsRelease(pod, images));
-  const since = Date.parse(textOf(acquireTime) ?? '');
-  if (!leader || !(now - since >= patience)) return undefined;
-  const rendered = await cluster.read(config);
-  const { generation } = fieldsOf(rendered?.metadata);
-  if (fieldsOf(rendered?.['status'])['observedGeneration'] === generation) return undefined;
-  const pod = leader.metadata.name;
-  // The kubelet of the pod may be unreachable. The wait is worth reporting without the log.
-  const read = async (limit: { tailLines?: number; limitBytes?: number }): Promise<string> =>
-    (await cluster.readLog({ name: pod, namespace }, { container: name, ...limit }).catch(ignoreFailure)) ?? '';
-  const [head, tail] = [await read({ limitBytes: 4096 }), await read({ tailLines: 1, limitBytes: 4096 })];
-  return {
-    pod,
-    since: new Date(since).toISOString().replace(/\.\d+/, ''),
-    commit: /^.*\] Version: \S* \(([0-9a-f]{7,64})\)$/m.exec(head)?.[1],
-    lastLine: tail.trim().slice(0, 500),
-  };
 }

@@ -7,7 +7,6 @@ import type { Finding } from '../../cluster/finding.ts';
 import { listServed } from '../../cluster/servedObjects.ts';
 import { readNode } from '../../readiness/preflight/node.ts';
 import { checkNode } from '../../readiness/preflight/nodeCheck.ts';
-import { checkWebhooks, listServiceNamespaces } from '../../readiness/preflight/admissionCheck.ts';
 import { checkDrains } from '../../readiness/preflight/drainCheck.ts';
 import { checkEtcdMembers, checkOperators, checkPools } from '../../readiness/preflight/operatorCheck.ts';
 import { pinnedImageSetKind } from '../../readiness/preflight/pinnedImageSets.ts';
@@ -23,6 +22,10 @@ import {
 } from '../../readiness/preflight/survey.ts';
 import { checkPreviewStreams, checkStreams } from '../../readiness/preflight/osImageStreamCheck.ts';
 import { checkPath, checkState } from '../../readiness/preflight/versionCheck.ts';
+import { checkWebhooks, dependsOnPods, listServiceNamespaces } from '../../readiness/preflight/webhookCheck.ts';
+import type { NodeDisks } from '../../readiness/preflight/nodeDisks.ts';
+import type { NodeProgress } from '../upgradeBundle.ts';
+import { isPaused } from './pauses.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 
 /** The present objects of a cluster that decide about an update. */
@@ -56,11 +59,11 @@ export async function findObstacles(
     readFeatureSet(cluster),
     cluster.findKind(pinnedImageSetKind.apiVersion, pinnedImageSetKind.kind),
   ]);
-  const measured = (field: 'free' | 'database'): Map<string, number> =>
-    new Map((load?.nodes ?? []).flatMap(({ name, [field]: bytes }) => (bytes === undefined ? [] : [[name, bytes]])));
+  const reported = load?.nodes ?? [];
   const knowledge = {
     ...{ imageLimits: [], pinned: new Map<string, Set<string>>() },
-    ...{ free: measured('free'), databases: measured('database') },
+    disks: new Map(reported.flatMap((node) => disksOf(node) ?? [])),
+    databases: new Map(reported.flatMap(({ name, database }) => (database === undefined ? [] : [[name, database]]))),
     retains: mirrors.digestMirrors.some(keepsBundles),
   };
   const needed = load?.base.isStored ? blobs : [...blobs, ...(base?.blobs ?? [])];
@@ -76,7 +79,7 @@ export async function findObstacles(
     ...checkPreviewStreams(version, { ...supply, clusterVersion, mirrored: supply.mirrored || isMirrored }),
     ...checkState(site.clusterVersion, target),
     ...checkOperators(site.operators, isMinor),
-    ...checkPools(site.pools),
+    ...checkPools(site.pools, isPaused),
     ...(await findHazards(cluster)),
     ...site.nodes.flatMap((node) => checkNode(readNode(node), [], [], load && needs, knowledge)),
   ];
@@ -100,16 +103,26 @@ async function findHazards(cluster: Cluster): Promise<Finding[]> {
     listServed(cluster, ...surveyedKinds.mutatingWebhooks),
   ]);
   const services = listServiceNamespaces([...validatingWebhooks, ...mutatingWebhooks]);
-  const [workloads, endpointSlices, namespaces] = await Promise.all([
-    listIn(['v1', 'Pod'], listBlocking(budgets)),
+  const blocking = listBlocking(budgets);
+  const [guarded, machines, endpointSlices, namespaces] = await Promise.all([
+    listIn(['v1', 'Pod'], blocking),
+    listIn(surveyedKinds.machines, blocking),
     listIn(surveyedKinds.endpointSlices, services),
     services.length > 0 ? listServed(cluster, ...surveyedKinds.namespaces) : [],
   ]);
+  const webhooks = { validatingWebhooks, mutatingWebhooks, endpointSlices, namespaces };
+  // All pods are read only if a webhook that does not answer chooses among them.
+  const chosen = dependsOnPods(webhooks) ? await cluster.list('v1', 'Pod') : [];
   return [
-    ...checkDrains({ budgets, workloads, infrastructures }),
-    ...checkEtcdMembers(etcds),
-    ...checkWebhooks({ validatingWebhooks, mutatingWebhooks, endpointSlices, namespaces }),
+    ...checkDrains({ budgets, workloads: guarded, infrastructures, machines }),
+    ...checkEtcdMembers(etcds, infrastructures),
+    ...checkWebhooks({ ...webhooks, workloads: chosen }),
   ];
+}
+
+/** Returns the file systems of a node by its report; undefined if the report does not state them. */
+function disksOf({ name, free, size, system }: NodeProgress): [[string, NodeDisks]] | undefined {
+  return free === undefined ? undefined : [[name, { images: { free, size }, ...(system && { system }) }]];
 }
 
 /** Returns the namespaces with a budget that allows no eviction now, or with several budgets. */

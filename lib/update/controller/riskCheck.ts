@@ -6,6 +6,7 @@ import { isOlder } from '../../release/version.ts';
 import { shellWord } from '../../shellWord.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import { falseCondition, listNames, type BundleCondition } from '../conditions.ts';
+import type { UpgradeBundle } from '../upgradeBundle.ts';
 import type { Observation } from './observation.ts';
 
 /** The known risks of the next update, and of the updates after it. */
@@ -43,15 +44,18 @@ export function checkRisks({ bundle, site }: Pick<Observation, 'bundle' | 'site'
     return { lacks: false, conditions: isStale ? [accepted] : [] };
   }
   const words = lacking.map(({ version, name, source }) => `${name} of the update to ${version} (${source})`);
-  const patch = JSON.stringify({
-    spec: { acceptRisks: [...new Set([...acceptRisks, ...lacking.map(({ name }) => name)])] },
-  });
-  const command = `oc patch upgradebundle ${bundle.metadata.name} --type=merge --patch=${shellWord(patch)}`;
+  const accepting = [...new Set([...acceptRisks, ...lacking.map(({ name }) => name)])];
+  const command = formatSpecPatch(bundle.metadata.name, { acceptRisks: accepting });
   const message = `known risks are not accepted: ${listNames(words)}. Check whether they concern this cluster. To accept them: ${command}`;
   return {
     lacks: lacking.some(({ version }) => version === own),
     conditions: [falseCondition('RisksAccepted', 'RiskNotAccepted', message)],
   };
+}
+
+/** Returns the command that changes fields of the spec of an UpgradeBundle. */
+export function formatSpecPatch(name: string, spec: Partial<UpgradeBundle['spec']>): string {
+  return `oc patch upgradebundle ${name} --type=merge --patch=${shellWord(JSON.stringify({ spec }))}`;
 }
 
 /** Lists the names of the risks that ClusterVersion accepts. */

@@ -2,6 +2,7 @@ import { fieldsOf } from '../../fields.ts';
 import { isInstalled } from '../releaseState.ts';
 import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
 import { readNode } from '../../readiness/preflight/node.ts';
+import { describeDegraded } from '../../readiness/preflight/operatorCheck.ts';
 
 /** The progress of the cluster itself in an update. */
 export interface UpdateProgress {
@@ -41,15 +42,9 @@ function describePool(pool: StoredObject): string[] {
   const [all, updated] = ['machineCount', 'updatedMachineCount'].map((field) =>
     countOf(fieldsOf(pool['status'])[field]),
   );
-  const conditions = conditionsOf(pool);
-  const degraded = conditions.get('Degraded');
-  if (degraded?.status === 'True') {
-    // The machine config operator leaves the message empty unless nodes are degraded.
-    const causes = ['NodeDegraded', 'RenderDegraded', 'PinnedImageSetsDegraded'].map((type) => conditions.get(type));
-    const cause = causes.find((each) => each?.status === 'True')?.message;
-    return [`pool ${name} is degraded: ${degraded.message || (cause ?? 'see its conditions')}`];
-  }
-  if (conditions.get('Updated')?.status === 'True') return [];
+  const degraded = describeDegraded(pool);
+  if (degraded !== undefined) return [`pool ${name} is degraded: ${degraded || 'see its conditions'}`];
+  if (conditionsOf(pool).get('Updated')?.status === 'True') return [];
   if (fieldsOf(pool['spec'])['paused'] === true) return [`pool ${name} is paused`];
   return [`pool ${name} has updated ${updated ?? ''} of ${all ?? ''} nodes`];
 }

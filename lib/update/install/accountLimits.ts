@@ -258,7 +258,7 @@ export const accountLimits: readonly Limit[] = [
     validations: [
       [
         '(object == null || oldObject == null) && [object, oldObject].all(o, o == null || (!has(o.spec.bundle.digest) && ' +
-          '!has(o.spec.allowExtraImages) && !has(o.spec.acknowledge) && !has(o.spec.acceptRisks)))',
+          '!has(o.spec.allowExtraImages) && !has(o.spec.acknowledge) && !has(o.spec.acceptRisks) && !has(o.spec.ignore)))',
         'may create and delete UpgradeBundles without a digest only: administrators allow a bundle, and what it may accept',
       ],
       [

@@ -32,6 +32,7 @@ const controllerEverywhere: readonly AccessRule[] = [
   allow('config.openshift.io', ['featuregates', 'imagedigestmirrorsets', 'infrastructures'], ['list']),
   allow('', ['namespaces', 'pods'], ['list']),
   allow('policy', ['poddisruptionbudgets'], ['list']),
+  allow('kubevirt.io', ['virtualmachineinstances'], ['list']),
   allow('operator.openshift.io', ['etcds'], ['list']),
   allow('admissionregistration.k8s.io', ['validatingwebhookconfigurations', 'mutatingwebhookconfigurations'], ['list']),
   allow('discovery.k8s.io', ['endpointslices'], ['list']),

@@ -1,3 +1,4 @@
+import { isSelected } from '../../cluster/labelSelector.ts';
 import { fieldsAt, listOf, textOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Context } from '../../context.ts';
@@ -10,7 +11,7 @@ import { readMatching } from '../../cluster/servedObjects.ts';
 import { deleteObjects, applyObjects, type AppliedObject } from '../../cluster/serverSideApply.ts';
 import { formerStorePath, storageFile } from '../../node/machine/paths.ts';
 import { readConfigFile, retention } from '../../readiness/preflight/imageRetention.ts';
-import { isSelected, poolRoles, roleLabel, selectorOf } from '../../readiness/preflight/pinnedImageSets.ts';
+import { poolRoles, roleLabel, selectorOf } from '../../readiness/preflight/pinnedImageSets.ts';
 import type { WaitOptions } from '../../waiting.ts';
 import {
   awaitThat,

@@ -5,6 +5,7 @@ import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { clusterVersionReference, readClusterVersion } from '../../cluster/clusterVersion.ts';
 import { subjectOf, type Finding, type Severity, type Subject } from '../../cluster/finding.ts';
+import { blocks } from '../../cluster/platformStops.ts';
 import { matchedBy } from '../../content/registry/mirrors.ts';
 import { nameSome } from '../../failures.ts';
 import { isByDigest } from '../../readiness/lint/image.ts';
@@ -58,6 +59,8 @@ const advice = {
   silent: silentAdvice,
   retain:
     'Give the cluster the bundle of the running release, which changes nothing else: oc adm-upgrade-bundle retain.',
+  lacking:
+    'Insert a USB drive with the bundle that has them, or add them to a bundle as extra images. Pods that need them do not start on a node that lost them.',
   quota: 'Install the mirrors again with a larger quota. Without its copy, an update does not begin.',
   lost: 'Name it by digest, add it to the bundle as an extra image, and install the mirrors with its repository as a source.',
 };
@@ -124,7 +127,8 @@ export function checkMirrorSite(site: MirrorSite, port: number, templates: reado
 }
 
 function find(severity: Severity, subject: Subject, message: string, advised: string): Finding {
-  return { check: 'mirrors', severity, subject, message, advice: advised };
+  const weight = severity === 'blocker' ? blocks('mirror') : { severity };
+  return { check: 'mirrors', ...weight, subject, message, advice: advised };
 }
 
 function checkAddresses({ nodes }: MirrorSite): Finding[] {
@@ -137,10 +141,10 @@ function checkPort({ nodes }: MirrorSite, port: number, templates: readonly PodT
   const controlPlane = listControlPlane(nodes).map(readNode);
   const service = hostServices.get(port);
   const subject = { kind: 'Mirror', name: String(port) };
-  const users = templates.filter(({ containers, ...template }) => {
-    const ports = containers.flatMap(({ fields }) => listOf(fields['ports']));
+  const users = templates.filter((template) => {
+    const ports = template.containers.flatMap(({ fields }) => listOf(fields['ports']));
     const isUsed = ports.some(({ hostPort }) => hostPort === port);
-    return isUsed && controlPlane.some((node) => mayRunOn({ containers, ...template }, node));
+    return isUsed && controlPlane.some((node) => mayRunOn(template, node));
   });
   const named = new Set(users.map((template) => keyOf(template.subject)));
   return [
@@ -231,8 +235,22 @@ function checkRetained({ version, nodes, content }: MirrorSite, states: readonly
   return listControlPlane(nodes).flatMap((host) => {
     const state = states.find(({ node }) => node === host.metadata.name);
     if (!state) return [find('warning', subjectOf(host), 'its agent reports no mirror', advice.silent)];
-    if (isServing(state, version, content)) return [];
-    return [find('warning', subjectOf(host), `its mirror does not have ${version}`, advice.retain)];
+    const { lacking } = state;
+    return [
+      ...(isServing(state, version, content)
+        ? []
+        : [find('warning', subjectOf(host), `its mirror does not have ${version}`, advice.retain)]),
+      ...(lacking.length === 0
+        ? []
+        : [
+            find(
+              'warning',
+              subjectOf(host),
+              `its mirror was asked for images that it lacks: ${nameSome(lacking)}`,
+              advice.lacking,
+            ),
+          ]),
+    ];
   });
 }
 

@@ -92,6 +92,6 @@ async function ask<Asked extends { readonly host: string }>(
   }
 }
 
-function find(severity: Severity, subject: Subject, message: string, advised: string): Finding {
+function find(severity: Exclude<Severity, 'blocker'>, subject: Subject, message: string, advised: string): Finding {
   return { check: 'mirrors', severity, subject, message, advice: advised };
 }

@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import { formatDrillJunit, formatDrills } from '../../../cmd/upgrade-bundle/drill/drillText.ts';
 import type { NodeDrill } from '../../../lib/readiness/drill/drill.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
-import { furnish, node, workload } from '../../fakes/cluster/site.ts';
+import { furnish, node, platformImage, workload } from '../../fakes/cluster/site.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
 import { executeProgram, type Execution } from '../../support/program/execution.ts';
 
@@ -46,7 +46,7 @@ describe('oc adm-upgrade-bundle drill', () => {
   it('changes nothing if preflight has a blocker, or if the user lacks a right', async () => {
     server.put(
       workload('Deployment', 'always', 'openshift-dns', {
-        template: { spec: { containers: [{ name: 'c', image: 'quay.io/x/y' }] } },
+        template: { spec: { containers: [{ name: 'c', image: platformImage('a'), imagePullPolicy: 'Always' }] } },
       }),
     );
     expect((await drill('worker-0')).stderr).to.match(

@@ -57,7 +57,7 @@ describe('oc adm-upgrade-bundle preflight', () => {
     const { code, stdout, stderr } = await preflight(bundle.path, ...trusted);
     expect(code).to.equal(1);
     expect(stderr).to.equal(
-      'error (not-ready): the cluster cannot update to 4.19.4 without a registry: 1 blocker\nhint: Follow the advice above, then run this again.\nmore: oc adm-upgrade-bundle explain not-ready\n',
+      'error (not-ready): the cluster cannot update to 4.19.4 without a registry: 1 blocker\nhint: Follow the advice above, then run this again.\ntry: --ignore\nmore: oc adm-upgrade-bundle explain not-ready\n',
     );
     expect(stdout).to.match(/^test: OpenShift 4\.19\.3, to be updated to 4\.19\.4; 3 nodes and 15 workloads checked\n/);
     expect(stdout).to.match(
@@ -65,6 +65,22 @@ describe('oc adm-upgrade-bundle preflight', () => {
     );
     expect(stdout).to.match(/ … and 2 more +-o json lists them all\n/);
     expect(stdout.match(/^ {2}pull-policy +Set imagePullPolicy/gm)).to.have.length(1);
+    const option = '--ignore=pull-policy:daemonset/openshift-dns/dns';
+    expect(stdout).to.match(new RegExp(`\\n  pull-policy  ${option}   The kubelet asks a registry at each start`));
+    const overruled = await preflight(bundle.path, ...trusted, option, '--ignore=nodes');
+    expect(overruled.code).to.equal(0);
+    expect(overruled.stderr).to.contain('--ignore=nodes is not needed: there is no such blocker');
+    expect(overruled.stdout)
+      .to.match(/\nignored +pull-policy +daemonset\/dns/)
+      .and.to.contain('\nIgnored. What may happen:\n');
+  });
+
+  it('refuses to ignore what is about trust, and checks that do not exist', async () => {
+    for (const name of ['path', 'signatures:mirror/x', 'bundle'])
+      expect((await preflight(`--ignore=${name}`)).stderr).to.contain('cannot be ignored: they are about trust');
+    const { code, stderr } = await preflight('--ignore=everything');
+    expect(code).to.equal(2);
+    expect(stderr).to.contain('"everything" names no check whose findings can be ignored');
   });
 
   it('checks with --mirror what mirrors on the control plane need', async () => {
@@ -80,7 +96,7 @@ describe('oc adm-upgrade-bundle preflight', () => {
     expect(code).to.equal(1);
     const report = JSON.parse(stdout) as Preflight;
     expect(report).to.deep.include({ cluster: 'test', version: '4.19.3', target: '4.19.4', nodes: 3, ready: false });
-    expect(report.findings[0]).to.have.all.keys('check', 'severity', 'subject', 'message', 'advice');
+    expect(report.findings[0]).to.have.all.keys('check', 'severity', 'because', 'subject', 'message', 'advice');
     expect(report.findings[0]).to.include({ check: 'bundle', severity: 'blocker' });
     expect((await preflight(bundle.path, '--allow-unsigned')).code).to.equal(0);
   });

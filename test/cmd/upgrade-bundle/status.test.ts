@@ -118,6 +118,12 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     const byDigest = await run('apply', `--digest=${await digestOfFile(risky)}`, '--accept-risk=Another');
     expect(byDigest.code, byDigest.stderr).to.equal(0);
     expect(specOf()).to.deep.include({ acceptRisks: ['Another'] });
+    const overruled = ['--ignore=nodes:node/worker-3', '--ignore=drains'];
+    expect((await run('apply', risky, ...trust, ...overruled)).code).to.equal(0);
+    expect(specOf()).to.deep.include({ ignore: ['nodes:node/worker-3', 'drains'] });
+    const trusted = await run('apply', risky, ...trust, '--ignore=path');
+    expect([trusted.code, trusted.stderr]).to.deep.equal([2, trusted.stderr]);
+    expect(trusted.stderr).to.contain('findings of path cannot be ignored: they are about trust');
   });
 
   it('allows nothing if the file beside a bundle is of another genuine bundle, and names both', async () => {

@@ -236,7 +236,7 @@ type OnResponse = Parameters<typeof AgentServer.open>[0]['onResponse'];
 function imagesOfNobody(): AgentTools['images'] {
   let loaded = 0;
   return {
-    measureFree: () => Promise.resolve(200 * 2 ** 30),
+    measureDisks: () => Promise.resolve({ free: 200 * 2 ** 30 }),
     stayAboveFloor: (_, context, work) => work(context),
     count: ({ metadata }) =>
       Promise.resolve({ loaded: loaded * metadata.images.length, total: metadata.images.length }),

@@ -99,18 +99,19 @@ export function furnish(server: TestApiServer): void {
   server.put(pod('etcd-master-0', 'openshift-etcd', { nodeName: 'master-0' }, 'Node/master-0'));
 }
 
-/** Sets the free space of a node, in GiB. */
+/** Sets the free space of a node, in GiB. One file system has everything. */
 export function setFree(server: TestApiServer, name: string, free: number): void {
-  server.nodeStats.set(name, { node: { nodeName: name, runtime: { imageFs: { availableBytes: free * gibibyte } } } });
+  const fs = { availableBytes: free * gibibyte, capacityBytes: 125_293_548 * 1024, inodes: 62_651_840 };
+  server.nodeStats.set(name, { node: { nodeName: name, fs, runtime: { imageFs: fs } } });
 }
 
 /** Stores the report of an agent without a bundle, about the mirror of its node. */
 export function reportMirror(
   server: TestApiServer,
   name: string,
-  { versions = [], port = 9690, ...more }: Partial<Omit<MirrorState, 'requests' | 'lacking'>> = {},
+  { versions = [], port = 9690, lacking = [], ...more }: Partial<Omit<MirrorState, 'requests'>> = {},
 ): void {
   const progress = { name, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
-  const mirror = { versions, port, ...more, requests: 0, lacking: [] };
+  const mirror = { versions, port, ...more, requests: 0, lacking };
   server.put(formatNodeReport({ bundle: '', progress, mirror }));
 }

@@ -107,6 +107,12 @@ export const kubernetesKinds: readonly ApiKind[] = [
 /** The kind that machine-config-controller of 4.23 and 5.0 waits for. */
 export const osImageStreamKind: ApiKind = { ...machines, kind: 'OSImageStream', resource: 'osimagestreams' };
 
+/** The kind of running virtual machines, which OpenShift Virtualization adds. */
+export const virtualMachineKind: ApiKind = {
+  ...{ group: 'kubevirt.io', version: 'v1', kind: 'VirtualMachineInstance', resource: 'virtualmachineinstances' },
+  ...{ namespaced: true, custom: true },
+};
+
 /** The kind of the update service’s operator. */
 export const updateServiceKind: ApiKind = {
   group: 'updateservice.operator.openshift.io',

@@ -53,6 +53,8 @@ export class TestApiServer extends FaultyServer {
   readonly kinds: ApiKind[];
   /** The reports of kubelets (`/stats/summary`), by the names of their nodes. */
   readonly nodeStats = new Map<string, object>();
+  /** The running configuration of kubelets, by the names of their nodes. */
+  readonly nodeConfigs = new Map<string, object>();
   /** The metrics of kubelets, by the name of the node. */
   readonly nodeMetrics = new Map<string, string>();
   /**
@@ -170,6 +172,8 @@ export class TestApiServer extends FaultyServer {
     if (found) return json(200, found);
     const proxied = /^\/api\/v1\/nodes\/([^/]+)\/proxy\/stats\/summary$/.exec(path);
     if (proxied) return this.#tellStats(user, proxied[1] ?? '');
+    const configured = /^\/api\/v1\/nodes\/([^/]+)\/proxy\/configz$/.exec(path);
+    if (configured) return this.#tellConfig(user, configured[1] ?? '');
     const measured = /^\/api\/v1\/nodes\/([^/]+)\/proxy\/metrics$/.exec(path);
     if (measured) return this.#tellMetrics(user, measured[1] ?? '');
     const logged = /^\/api\/v1\/namespaces\/([^/]+)\/pods\/([^/]+)\/log$/.exec(path);
@@ -202,6 +206,14 @@ export class TestApiServer extends FaultyServer {
     const kind = { group: '', version: 'v1', kind: 'NodeProxyOptions', resource: 'nodes/proxy', namespaced: false };
     this.#access.authorize(user, 'get', { kind, namespace: '', name });
     return { status: 200, headers: { 'Content-Type': 'text/plain' }, body: this.nodeMetrics.get(name) ?? '' };
+  }
+
+  #tellConfig(user: ApiUser, name: string): Answer {
+    const kind = { group: '', version: 'v1', kind: 'NodeProxyOptions', resource: 'nodes/proxy', namespaced: false };
+    this.#access.authorize(user, 'get', { kind, namespace: '', name });
+    const kubeletconfig = this.nodeConfigs.get(name);
+    if (kubeletconfig) return json(200, { kubeletconfig });
+    throw new Refusal(404, 'NotFound', `nodes "${name}" not found`);
   }
 
   #tellStats(user: ApiUser, name: string): Answer {

@@ -43,6 +43,21 @@ describe('checkNodes', () => {
     expect(check('master-0', masters(2))).to.equal('etcd needs 2 of 2 members, and 1 are left without master-0');
   });
 
+  it('passes one of two control plane nodes with fencing, or with an arbiter', () => {
+    const fenced = (nodes: StoredObject[]): string =>
+      messageOf(() => checkNodes('master-0', nodes, [], mode, 'DualReplica'));
+    expect(fenced(masters(2))).to.equal('');
+    expect(fenced(masters(2, 1))).to.equal('the control plane is not healthy: master-1');
+    const arbiter = node('arbiter-0', 'worker');
+    const labels = { 'node-role.kubernetes.io/arbiter': '' };
+    const cluster = [...masters(2), { ...arbiter, metadata: { ...arbiter.metadata, labels } }];
+    expect(check('master-0', cluster)).to.equal('');
+    expect(check('arbiter-0', cluster)).to.equal('');
+    expect(check('arbiter-0', [...masters(2, 1), ...cluster.slice(2)])).to.equal(
+      'the control plane is not healthy: master-1',
+    );
+  });
+
   it('refuses the only node, and the only one of the control plane, unless they are confirmed', () => {
     expect(check('master-0', masters(1))).to.match(
       /^master-0 is the only node of the cluster: the API and all pods are down/,

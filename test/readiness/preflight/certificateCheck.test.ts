@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import { formatSubject } from '../../../lib/cluster/finding.ts';
 import { checkCertificates } from '../../../lib/readiness/preflight/certificateCheck.ts';
 import { surveyCluster } from '../../../lib/readiness/preflight/survey.ts';
-import { furnish } from '../../fakes/cluster/site.ts';
+import { furnish, pod } from '../../fakes/cluster/site.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
 
 const hour = 3_600_000;
@@ -23,7 +23,8 @@ describe('preflight of certificates', () => {
       'auth.openshift.io/certificate-not-after': end,
     };
     const metadata = { name, namespace, annotations };
-    connected.server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: namespace } });
+    if (!connected.server.find('v1', 'Namespace', namespace))
+      connected.server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: namespace } });
     connected.server.put({ apiVersion: 'v1', kind: 'Secret', metadata, data: { 'tls.key': 'c2VjcmV0' } });
   };
   const find = async (): Promise<string[]> => {
@@ -31,16 +32,34 @@ describe('preflight of certificates', () => {
     return found.map(({ severity, subject, message }) => `${severity} ${formatSubject(subject)} ${message}`);
   };
 
-  it('blocks a certificate that expires during the update, and warns of one that is not renewed', async () => {
+  it('blocks a certificate that has expired, and warns of one that is not renewed', async () => {
     await start();
     put('signing-key', at(-24 * 365), at(20), 'openshift-service-ca');
     put('etcd-signer', at(-24 * 365), at(24 * 20));
     put('csr-signer', at(-24 * 30), at(-1), 'openshift-kube-controller-manager-operator');
     expect(await find()).to.have.members([
-      `blocker secret/signing-key -n openshift-service-ca is not renewed, and expires at ${at(20)}`,
+      `warning secret/signing-key -n openshift-service-ca is not renewed, and expires at ${at(20)}`,
       `warning secret/etcd-signer -n openshift-etcd is not renewed, and expires at ${at(24 * 20)}`,
       `blocker secret/csr-signer -n openshift-kube-controller-manager-operator has expired at ${at(-1)}`,
     ]);
+  });
+
+  it('only informs of an expired certificate that no running component loads', async () => {
+    await start();
+    put('etcd-peer-master-0', at(-24 * 365), at(-1));
+    put('etcd-peer-master-9', at(-24 * 365), at(-1));
+    put('node-system-admin-client', at(-24 * 365), at(-1), 'openshift-kube-apiserver-operator');
+    put('old', at(-24 * 365), at(20), 'openshift-service-ca');
+    expect(await find()).to.have.members([
+      `blocker secret/etcd-peer-master-0 -n openshift-etcd has expired at ${at(-1)}`,
+      `info secret/etcd-peer-master-9 -n openshift-etcd has expired at ${at(-1)}; no running component loads it`,
+      `info secret/node-system-admin-client -n openshift-kube-apiserver-operator has expired at ${at(-1)}; no running component loads it`,
+    ]);
+    const volumes = [{ name: 'c', projected: { sources: [{ secret: { name: 'old' } }] } }];
+    connected.server.put(pod('service-ca-1', 'openshift-service-ca', { volumes }, 'ReplicaSet/service-ca'));
+    expect(await find()).to.include(
+      `warning secret/old -n openshift-service-ca is not renewed, and expires at ${at(20)}`,
+    );
   });
 
   it('finds nothing about certificates that their operators still renew, also those of the first day', async () => {

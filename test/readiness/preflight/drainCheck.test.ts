@@ -3,6 +3,7 @@ import { formatSubject } from '../../../lib/cluster/finding.ts';
 import { checkCapacity, checkDrains, checkSigningRequests } from '../../../lib/readiness/preflight/drainCheck.ts';
 import { surveyCluster } from '../../../lib/readiness/preflight/survey.ts';
 import { furnish, node, pod } from '../../fakes/cluster/site.ts';
+import { virtualMachineKind } from '../../fakes/kubernetes/apiKinds.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
 
@@ -57,6 +58,59 @@ describe('preflight of drains', () => {
     expect(await find()).to.deep.equal(
       ['all', 'web'].map((name) => `blocker poddisruptionbudget/${name} -n shop ${only}`),
     );
+  });
+
+  it('only warns if a controller that moves its pods decides about evictions', async () => {
+    putPod('db-1', {}, 'Cluster/db');
+    putBudget('db-primary', { ...never, expectedPods: 1, currentHealthy: 1, desiredHealthy: 1 });
+    expect(await find()).to.deep.equal([
+      'warning poddisruptionbudget/db-primary -n shop never allows to evict pod db-1 on worker-0: Cluster/db decides about it',
+    ]);
+    putBudget('all', { ...never, disruptionsAllowed: 1 }, { selector: {} });
+    expect((await find()).map((line) => line.split(' ')[0])).to.deep.equal(['warning', 'warning']);
+  });
+
+  it('only warns if the budget itself has such a controller', async () => {
+    putPod('osd-0');
+    const owner = { apiVersion: 'ceph.rook.io/v1', kind: 'CephCluster', name: 'ceph', uid: 'x', controller: true };
+    putBudget('osd', { ...never, expectedPods: 1, currentHealthy: 1, desiredHealthy: 1 });
+    const budget = connected.server.find('policy/v1', 'PodDisruptionBudget', 'osd', 'shop');
+    connected.server.put({ ...budget, metadata: { ...(budget?.metadata as Json), ownerReferences: [owner] } });
+    expect((await find())[0]).to.match(/^warning .*: CephCluster\/ceph decides about it$/);
+  });
+
+  describe('of virtual machines', () => {
+    beforeEach(() => void connected.server.kinds.push(virtualMachineKind));
+    const putMachine = (name: string, migratable: Json, spec: Json = {}): void => {
+      putPod(`virt-launcher-${name}`, {}, `VirtualMachineInstance/${name}`);
+      putBudget(`kubevirt-${name}`, { ...never, expectedPods: 1, currentHealthy: 1, desiredHealthy: 1 });
+      connected.server.put({
+        ...{ apiVersion: 'kubevirt.io/v1', kind: 'VirtualMachineInstance', metadata: { name, namespace: 'shop' } },
+        ...{ spec, status: { phase: 'Running', conditions: [{ type: 'LiveMigratable', ...migratable }] } },
+      });
+    };
+
+    it('warns once that they are migrated, although their budgets never allow an eviction', async () => {
+      putMachine('db1', { status: 'True' }, { evictionStrategy: 'LiveMigrate' });
+      putMachine('db2', { status: 'True' });
+      expect(await find()).to.deep.equal([
+        'warning virtualmachineinstance/ drains wait for the migration of 2 virtual machines: shop/db1 on worker-0, shop/db2 on worker-0',
+      ]);
+    });
+
+    it('finds one that must be migrated and cannot be, with its reason', async () => {
+      const fixed = { status: 'False', reason: 'DisksNotLiveMigratable', message: 'PVC db is not shared' };
+      putMachine('db1', fixed, { evictionStrategy: 'LiveMigrate' });
+      const stuck =
+        'blocker virtualmachineinstance/db1 -n shop cannot leave worker-0 for its update, because it cannot be migrated: DisksNotLiveMigratable, PVC db is not shared';
+      expect(await find()).to.deep.equal([stuck]);
+      putMachine('db1', fixed);
+      expect(await find()).to.deep.equal([stuck]);
+      putMachine('db1', fixed, { evictionStrategy: 'None' });
+      expect(await find()).to.deep.equal([]);
+      putMachine('db1', fixed, { evictionStrategy: 'LiveMigrateIfPossible' });
+      expect((await find())[0]).to.match(/^warning/);
+    });
   });
 
   it('finds nothing where a drain does not wait', async () => {

@@ -1,5 +1,10 @@
 import { expect } from 'chai';
-import { listUnpinnable, makePinnedImageSets, readPinState } from '../../../lib/readiness/preflight/pinnedImageSets.ts';
+import {
+  checkSitePins,
+  listUnpinnable,
+  makePinnedImageSets,
+  readPinState,
+} from '../../../lib/readiness/preflight/pinnedImageSets.ts';
 import type { StoredObject } from '../../../lib/cluster/storedObject.ts';
 import { withConditions } from '../../fakes/cluster/site.ts';
 
@@ -113,5 +118,20 @@ describe('readPinState', () => {
       'a: not enough space',
       'b: of something',
     ]);
+  });
+
+  it('names the set of the site for which a node pins nothing', () => {
+    const broken = { ...settled, PinnedImageSetsDegraded: 'True because See the list' };
+    const why = { name: 'site-apps', lastFailedGenerationError: 'no such host' };
+    const reports = [report('a', 'worker', [why], broken)];
+    expect(readPinState(sets, pools, reports, ['a']).failures).to.deep.equal([
+      'a: the set site-apps of the site: no such host; while it fails, nothing is pinned there: correct it, or delete it (oc delete pinnedimageset site-apps)',
+    ]);
+    const site = { ...sets[0], metadata: { name: 'site-apps' } } as StoredObject;
+    const found = checkSitePins({ pinnedSets: [...sets, site], poolNodes: reports });
+    expect(found.map(({ severity, subject, message }) => `${severity} ${subject.name} ${message}`)).to.deep.equal([
+      'warning site-apps cannot be pinned on a: no such host',
+    ]);
+    expect(checkSitePins({ pinnedSets: [site], poolNodes: [report('a', 'worker', [why])] })).to.deep.equal([]);
   });
 });

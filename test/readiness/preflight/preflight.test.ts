@@ -87,6 +87,7 @@ describe('runPreflight', () => {
     const report = await run();
     expect(report).to.deep.equal({
       ...{ cluster: 'test', version: '4.19.3', target: undefined, nodes: 3, workloads: 3, ready: true, findings: [] },
+      unused: [],
     });
     expect(server.objects.revision).to.equal(before);
     const updating = await run(plan);
@@ -114,6 +115,18 @@ describe('runPreflight', () => {
     expect(await own()).to.deep.equal([]);
     put('2 members are available');
     expect(await own(plan)).to.have.length(1);
+    const infrastructure = (controlPlaneTopology: string): void =>
+      void server.put({
+        ...{ apiVersion: config, kind: 'Infrastructure', metadata: { name: 'cluster' } },
+        status: { controlPlaneTopology },
+      });
+    infrastructure('DualReplica');
+    expect(await own(plan)).to.deep.equal([]);
+    put('1 of 2 members are available, master-1 is unhealthy');
+    expect((await own(plan))[0]).to.match(/^blocker has no quorum/);
+    infrastructure('TripleReplica');
+    expect((await own(plan))[0]).to.match(/^warning has a control plane of the unknown topology TripleReplica/);
+    infrastructure('HighlyAvailableArbiter');
     for (const good of ['3 members are available', '1 members are available', '4 of 5 members are available, x']) {
       put(good);
       expect(await own(plan), good).to.deep.equal([]);
@@ -436,15 +449,15 @@ describe('runPreflight', () => {
   describe('about the version', () => {
     it('blocks an update for which there is no path, or a way back', async () => {
       await start();
-      const version = 'blocker version clusterversion/version';
+      const version = 'blocker path clusterversion/version';
       expect(await messageOf(version, { ...plan, previous: ['4.19.1', '4.19.2', '4.18.9', '4.18.10'] })).to.equal(
         'runs 4.19.3, from which there is no update to 4.19.4: only from 4.19.2, 4.19.1, 4.18.10 and others',
       );
       expect(await messageOf(version, { ...plan, version: '4.19.2' })).to.contain('which is later than 4.19.2');
-      expect(await find({ ...plan, version: '4.19.3' })).to.deep.equal(['info version clusterversion/version']);
-      expect(await find({ ...plan, previous: [] })).to.deep.equal(['warning version clusterversion/version']);
+      expect(await find({ ...plan, version: '4.19.3' })).to.deep.equal(['info path clusterversion/version']);
+      expect(await find({ ...plan, previous: [] })).to.deep.equal(['warning path clusterversion/version']);
       change(config, 'ClusterVersion', 'version', { spec: { desiredUpdate: { version: '4.19.9' } } });
-      expect(await messageOf(version, plan)).to.equal('was asked to update to 4.19.9');
+      expect(await messageOf('blocker version clusterversion/version', plan)).to.equal('was asked to update to 4.19.9');
     });
 
     it('waits for the version operator, and for what it says about other minor versions', async () => {
@@ -571,8 +584,8 @@ describe('runPreflight', () => {
     expect(await find()).to.deep.equal([
       'blocker operators clusteroperator/etcd',
       'blocker operators clusteroperator/ingress',
-      'blocker pools machineconfigpool/infra',
       'blocker pools machineconfigpool/master',
+      'warning pools machineconfigpool/infra',
       'warning pools machineconfigpool/worker',
       'info operators clusteroperator/ingress',
     ]);

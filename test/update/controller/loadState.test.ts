@@ -9,11 +9,13 @@ const nodes = ['master-0', 'master-1', 'master-2', 'worker-0'].map((name) =>
   node(name, name.startsWith('master') ? 'master' : 'worker'),
 );
 
+const spec = { bundle: {}, hold: false };
+
 describe('readLoadState', () => {
   /** Returns the load state for phases by name, and for the present turn. */
   const read = (phases: Record<string, NodePhase>, turn?: string, away: readonly string[] = []) =>
     readLoadState(
-      { status: turn === undefined ? {} : { turn } },
+      { spec, status: turn === undefined ? {} : { turn } },
       nodes,
       new Map(
         Object.entries(phases).map(([name, phase]) => {
@@ -79,7 +81,7 @@ describe('readLoadState', () => {
         const loaded = name === 'worker-0' ? 'Loaded' : 'Waiting';
         return [name, { progress: { ...progress, name, phase: loaded }, isRecent: true, base: states[index] }];
       });
-      return readLoadState({}, nodes, new Map(reports)).base;
+      return readLoadState({ spec }, nodes, new Map(reports)).base;
     };
     const open = { missing: ['master-1'], unknown: ['master-2'], isStored: false };
     expect(bases('stored', 'missing')).to.deep.equal(open);
@@ -87,10 +89,20 @@ describe('readLoadState', () => {
     expect(bases('stored', 'stored', 'stored', 'missing')).to.deep.equal({ missing: [], unknown: [], isStored: true });
   });
 
+  it('does not wait for a node that is down, if an administrator has overruled that', () => {
+    const down = node('worker-1', 'worker', { conditions: [{ type: 'Ready', status: 'Unknown' }] });
+    const namesWith = (ignore: readonly string[], each = down): string[] =>
+      readLoadState({ spec: { ...spec, ignore } }, [...nodes, each], new Map()).nodes.map(({ name }) => name);
+    expect(namesWith([])).to.include('worker-1');
+    expect(namesWith(['nodes:node/worker-1'])).not.to.include('worker-1');
+    expect(namesWith(['nodes:node/worker-0'])).to.include.members(['worker-0', 'worker-1']);
+    expect(namesWith(['nodes:node/worker-1'], node('worker-1', 'worker'))).to.include('worker-1');
+  });
+
   it('does not wait for nodes that no agent runs on', () => {
     const windows = node('win-0', 'worker');
     const labels = { ...windows.metadata.labels, 'kubernetes.io/os': 'windows' };
-    const state = readLoadState({}, [{ ...windows, metadata: { ...windows.metadata, labels } }], new Map());
+    const state = readLoadState({ spec }, [{ ...windows, metadata: { ...windows.metadata, labels } }], new Map());
     expect(state.nodes).to.deep.equal([]);
   });
 });

@@ -1,4 +1,5 @@
 import { expect } from 'chai';
+import { conditionsOf } from '../../../lib/cluster/storedObject.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { pod } from '../../fakes/cluster/site.ts';
 import { upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
@@ -37,7 +38,7 @@ describe('the gate before an update', () => {
     [
       'a budget that lets no pod be evicted',
       () => putBudget({ disruptionsAllowed: 0, currentHealthy: 1, desiredHealthy: 1, expectedPods: 1 }),
-      /^False Blocked: poddisruptionbudget\/web -n shop never allows to evict pod web-0 on worker-0$/,
+      /^False Blocked: poddisruptionbudget\/web -n shop never allows to evict pod web-0 on worker-0. To overrule it: oc patch upgradebundle .*drains:poddisruptionbudget\/shop\/web/,
       () => putBudget({ disruptionsAllowed: 1, currentHealthy: 2, desiredHealthy: 1, expectedPods: 2 }),
     ],
     [
@@ -49,7 +50,7 @@ describe('the gate before an update', () => {
     [
       'a webhook that does not answer',
       () => putWebhook('Fail'),
-      /^False Blocked: validatingwebhookconfiguration\/guard guard\.shop .* refuses to change deployments$/,
+      /^False Blocked: validatingwebhookconfiguration\/guard guard\.shop .* refuses to change deployments. To overrule it: oc patch/,
       () => putWebhook('Ignore'),
     ],
   ];
@@ -72,4 +73,29 @@ describe('the gate before an update', () => {
       await rollout.untilPhase('Completed');
     });
   }
+
+  it('obeys an administrator who overrules a blocker by its name, and says what may happen', async () => {
+    const ignored = (): string => {
+      const condition = conditionsOf(rollout.bundle() ?? {}).get('BlockersIgnored');
+      return `${condition?.status ?? ''} ${condition?.reason ?? ''}: ${condition?.message ?? ''}`;
+    };
+    await rollout.control();
+    putBudget({ disruptionsAllowed: 0, currentHealthy: 1, desiredHealthy: 1, expectedPods: 1 });
+    putEtcd('2 of 3 members are available, master-1 is unhealthy');
+    rollout.server.put(upgradeBundle(undefined, { hold: true, ignore: ['drains:shop/web', 'nodes:node/gone'] }));
+    await rollout.until(() => ready().startsWith('False'));
+    expect(ready()).to.contain('etcd/cluster').and.not.to.contain('never allows to evict');
+    expect(ready()).to.contain('"ignore":["drains:shop/web","nodes:node/gone","etcd:etcd/cluster"]');
+    rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { ignore: ['drains:shop/web', 'etcd', 'nodes'] } });
+    await rollout.untilPhase('Held');
+    expect(ignored())
+      .to.contain('True Ignored: an administrator has overruled: poddisruptionbudget/web -n shop')
+      .and.to.contain('repeats a refused eviction without end')
+      .and.to.contain('not needed, because nothing is found: nodes');
+    putBudget({ disruptionsAllowed: 1, currentHealthy: 2, desiredHealthy: 1, expectedPods: 2 });
+    putEtcd('3 members are available');
+    rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { hold: false } });
+    await rollout.untilPhase('Completed');
+    expect(ignored()).to.contain('False NotNeeded').and.to.contain('drains:shop/web, etcd, nodes');
+  });
 });

@@ -7,6 +7,7 @@ import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { platformImage } from '../../fakes/cluster/site.ts';
 import { makeHops, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
 import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
+import { virtualMachineKind } from '../../fakes/kubernetes/apiKinds.ts';
 import { readRights } from '../../fakes/kubernetes/apiRights.ts';
 
 const managed = { labels: { 'app.kubernetes.io/managed-by': 'oc-upgrade-bundle' } };
@@ -36,6 +37,10 @@ function addWork({ server, site }: RolloutSite): void {
   });
   const progress = { name: 'gone', phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
   server.put({ ...formatNodeReport({ bundle: 'x', progress }) });
+  server.put({
+    ...{ apiVersion: 'policy/v1', kind: 'PodDisruptionBudget', metadata: { name: 'none', namespace: 'shop' } },
+    ...{ spec: { selector: { matchLabels: { app: 'none' } } }, status: { disruptionsAllowed: 0 } },
+  });
   const clientConfig = { service: { name: 'guard', namespace: 'shop' } };
   server.put({
     ...{ apiVersion: 'admissionregistration.k8s.io/v1', kind: 'ValidatingWebhookConfiguration' },
@@ -56,7 +61,9 @@ describe('a rollout with the rights of the controller only', () => {
       if (!allowed) denied.push(`${attempt.verb} ${attempt.resource} ${attempt.namespace} ${attempt.name}`);
       return allowed;
     };
-    rollout = await RolloutSite.start({ tokens: new Map([['t', userOf('controller')]]), allow, policies: true });
+    rollout = await RolloutSite.start({
+      ...{ tokens: new Map([['t', userOf('controller')]]), allow, policies: true, kinds: [virtualMachineKind] },
+    });
     for (const policy of accountPolicies()) rollout.server.put({ ...policy });
     rollout.facts = makeHops([gate]);
     addWork(rollout);

@@ -423,6 +423,7 @@ describe('accountPolicies', () => {
     expect(write(record({}))).to.deep.equal([]);
     expect(write(record({ digest }))).not.to.deep.equal([]);
     expect(write(record({}, { allowExtraImages: [digest] }))).not.to.deep.equal([]);
+    expect(write(record({}, { ignore: ['nodes'] }))).not.to.deep.equal([]);
     expect(write(record({ digest }), record({}))).not.to.deep.equal([]);
     expect(write(null, record({}))).not.to.deep.equal([]);
     const found = { name: 'x', annotations: { 'upgrade-bundle.openshift.io/found-on': 'worker-1' } };

@@ -250,6 +250,10 @@ describe('checkMirrors', () => {
     expect(await find(undefined)).to.deep.equal(['warning Node/master-0 its mirror does not have 4.20.3']);
     report('master-0', '4.20.3');
     expect(await find(undefined)).to.deep.equal([]);
+    reportMirror(connected.server, 'master-0', { versions: ['4.20.3'], lacking: ['openshift-release-dev/x@sha256:1'] });
+    expect(await find(undefined)).to.deep.equal([
+      'warning Node/master-0 its mirror was asked for images that it lacks: openshift-release-dev/x@sha256:1',
+    ]);
   });
 
   it('does not count on the mirrors for images by tag', async () => {

@@ -7,6 +7,8 @@ import type { NodeDrill } from '../../../../lib/readiness/drill/drill.ts';
 import type { Preflight } from '../../../../lib/readiness/preflight/preflight.ts';
 import { openInBrowser } from '../../../support/browser.ts';
 import { makeBundle } from '../../../support/content/bundle.ts';
+import type { Finding } from '../../../../lib/cluster/finding.ts';
+import { blocks } from '../../../../lib/cluster/platformStops.ts';
 import { requirePeer } from '../../../support/peers.ts';
 import { executeProgram } from '../../../support/program/execution.ts';
 import { makeFolder, removeFolder } from '../../../support/release/mirrorDirectory.ts';
@@ -17,9 +19,10 @@ const image = `registry.site-a.example.com:8443/shop/web@sha256:${'a1'.repeat(32
 
 const preflight: Preflight = {
   ...{ cluster: 'site-a', version: '4.19.3', target: '4.19.4', nodes: 6, workloads: 312, ready: false },
+  unused: [],
   findings: [
     {
-      ...{ check: 'space', severity: 'blocker', subject: { kind: 'Node', name: node } },
+      ...{ check: 'space', ...blocks('space'), subject: { kind: 'Node', name: node } },
       ...{ message: 'has 8.2 GiB free', advice: 'Free space <there>.' },
     },
     {
@@ -60,7 +63,9 @@ describe('the pages of findings', () => {
 
   it('name a bundle by its path, as the table does', () => {
     const subject = { kind: 'Bundle', name: '/media/usb/u.tar' };
-    const finding = { check: 'bundle', severity: 'blocker', subject, message: 'is not signed', advice: '' } as const;
+    const finding: Finding = {
+      ...{ check: 'bundle', ...blocks('untrusted'), subject, message: 'is not signed', advice: '' },
+    } as const;
     const page = formatPreflightPage({ ...preflight, findings: [finding] }, origin);
     expect(page).to.contain('>/media/usb/u.tar<').and.not.to.contain('bundle//media');
   });

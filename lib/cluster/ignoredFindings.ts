@@ -1,0 +1,72 @@
+import { PluginError } from '../errors.ts';
+import { checks, type Check, type Finding, type Subject } from './finding.ts';
+
+/** The checks whose blockers cannot be overruled: signatures, the allowed bundle, and the version path. */
+const trustChecks = ['bundle', 'path', 'signatures'] as const satisfies readonly Check[];
+
+/** The checks whose blockers an administrator can overrule by name. */
+export const ignorableChecks: readonly Check[] = checks.filter(
+  (check) => !(trustChecks as readonly Check[]).includes(check),
+);
+
+/** The findings with the overruled blockers marked, and the names that overrule none. */
+export interface IgnoredFindings {
+  readonly findings: readonly Finding[];
+  readonly unused: readonly string[];
+}
+
+/**
+ * Marks the blockers that an administrator has overruled. A name is a check (`drains`), or a check with an object
+ * (`nodes:node/worker-3`, `drains:poddisruptionbudget/shop/web`), whose kind may be absent.
+ */
+export function ignoreFindings(findings: readonly Finding[], names: readonly string[]): IgnoredFindings {
+  const used = new Set<string>();
+  const marked = findings.map((finding): Finding => {
+    if (finding.severity !== 'blocker') return finding;
+    const own = names.filter((name) => isIgnored(finding, [name]));
+    for (const name of own) used.add(name);
+    return own.length === 0 ? finding : { ...finding, ignored: true };
+  });
+  return { findings: marked, unused: names.filter((name) => !used.has(name)) };
+}
+
+/** Returns whether a name overrules the blockers of a check about a subject. */
+export function isIgnored({ check, subject }: Pick<Finding, 'check' | 'subject'>, names: readonly string[]): boolean {
+  if (!ignorableChecks.includes(check)) return false;
+  return names.some((name) => {
+    const [own, object] = splitName(name);
+    return own === check && (object === undefined || isNamed(subject, object));
+  });
+}
+
+/** Returns the name that overrules a blocker: `drains:poddisruptionbudget/shop/web`; undefined for one of trust. */
+export function nameIgnore({ check, subject }: Pick<Finding, 'check' | 'subject'>): string | undefined {
+  if (!ignorableChecks.includes(check)) return undefined;
+  const { kind, namespace, name } = subject;
+  const parts = [kind.toLowerCase(), namespace, name].filter((part) => part !== undefined && part !== '');
+  return parts.length < 2 ? check : `${check}:${parts.join('/')}`;
+}
+
+/** Checks the names of overruled blockers. Throws `usage` for an unknown check, and for a check of trust. */
+export function requireIgnorable(names: readonly string[]): void {
+  for (const name of names) {
+    const [check, object] = splitName(name);
+    const hint = `The checks are ${ignorableChecks.join(', ')}. An object follows a colon: drains:poddisruptionbudget/shop/web.`;
+    if ((trustChecks as readonly string[]).includes(check))
+      throw new PluginError('usage', `findings of ${check} cannot be ignored: they are about trust`, { hint });
+    if (!(ignorableChecks as readonly string[]).includes(check) || object === '' || !/^[\x21-\x7e]*$/.test(name))
+      throw new PluginError('usage', `${JSON.stringify(name)} names no check whose findings can be ignored`, { hint });
+  }
+}
+
+function splitName(name: string): readonly [check: string, object?: string] {
+  const at = name.indexOf(':');
+  return at < 0 ? [name] : [name.slice(0, at), name.slice(at + 1)];
+}
+
+function isNamed({ kind, namespace, name }: Subject, object: string): boolean {
+  const inNamespace = namespace === undefined || namespace === '' ? [] : [`${namespace}/${name}`];
+  const forms = [name, ...inNamespace].flatMap((each) => [each, `${kind.toLowerCase()}/${each}`]);
+  const [first = '', ...rest] = object.split('/');
+  return forms.includes(object) || (rest.length > 0 && forms.includes([first.toLowerCase(), ...rest].join('/')));
+}
