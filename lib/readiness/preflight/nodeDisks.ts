@@ -68,31 +68,22 @@ export function checkNodeDisks(node: ClusterNode, disks: NodeDisks | undefined, 
   // The blobs stay on the disk until every node has unpacked them.
   const files = needs.blobs + needs.backups;
   const share = needs.retains ? retentionShare : evictionShare;
+  // A node that has all images writes none, so what agents leave free does not count.
+  const reserve = ({ size }: FileSystem, part = share): number => (needs.blobs === 0 ? 0 : reserveOf(size, part));
   if (!disks) return checkUnknown(node, images + files, { ...needs, share });
-  const { system } = disks;
-  if (!system)
-    return checkFileSystem(
-      node,
-      disks.images,
-      images + files,
-      share,
-      describeNeeds(images + needs.blobs, needs.backups),
-    );
+  const { images: own, system } = disks;
+  if (!system) {
+    const what = describeNeeds(images + needs.blobs, needs.backups);
+    return checkFileSystem(node, own.free, images + files + reserve(own), what);
+  }
+  const [imagesPlace, systemPlace] = [' at /var/lib/containers', ' on its system disk'];
   return [
-    ...checkFileSystem(node, disks.images, images, evictionShare, describeNeeds(images, 0), ' at /var/lib/containers'),
-    ...checkFileSystem(node, system, files, share, describeFiles(needs), ' on its system disk'),
+    ...checkFileSystem(node, own.free, images + reserve(own, evictionShare), describeNeeds(images, 0), imagesPlace),
+    ...checkFileSystem(node, system.free, files + reserve(system), describeFiles(needs), systemPlace),
   ];
 }
 
-function checkFileSystem(
-  node: ClusterNode,
-  { free, size }: FileSystem,
-  added: number,
-  share: number,
-  what: string,
-  where = '',
-): Finding[] {
-  const needed = added + reserveOf(size, share);
+function checkFileSystem(node: ClusterNode, free: number, needed: number, what: string, where = ''): Finding[] {
   return free < needed ? [findLack(node, `has ${compare(free, needed)[0]} only${where}`, free, needed, what)] : [];
 }
 

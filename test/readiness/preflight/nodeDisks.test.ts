@@ -37,6 +37,12 @@ describe('the space on the file systems of a node', () => {
     expect(check(fs(160, 200), fs(35, 60))).to.deep.equal([]);
   });
 
+  it('is no question for a node that has all images, except for its backups', () => {
+    const loaded = { ...needs, blobs: 0 };
+    expect(checkNodeDisks(worker, disksOf(fs(3, 120), fs(3, 120)), loaded)).to.deep.equal([]);
+    expect(checkNodeDisks(worker, disksOf(fs(1, 120), fs(1, 120)), loaded)).to.have.length(1);
+  });
+
   it('takes file systems of the same size for two, if they have other numbers of inodes', () => {
     expect(disksOf(fs(10, 100, 5), fs(90, 100, 6))).to.have.property('system');
     expect(disksOf(fs(10, 100), fs(10, 100))).not.to.have.property('system');
