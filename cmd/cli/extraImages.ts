@@ -1,5 +1,6 @@
 import type { Context } from '../../lib/context.ts';
 import { describeExtraImages } from '../../lib/bundle/extraImages.ts';
+import type { SkippedImage } from '../../lib/bundle/metadata.ts';
 
 /** The number of images that are listed. */
 const shown = 20;
@@ -19,4 +20,12 @@ export function listExtraImages(images: readonly string[]): string[][] {
   const more = images.length - shown;
   const rest = more > 0 ? [['', `… and ${more} more: -o json lists them all`]] : [];
   return [['Not signed', words], ...images.slice(0, shown).map((image) => ['', image]), ...rest];
+}
+
+/** Returns rows of a result that list the images of operators that the bundle lacks; none if there are none. */
+export function listSkippedImages(images: readonly SkippedImage[] = []): string[][] {
+  return images.map(({ image, operators }, index) => [
+    index === 0 ? 'Skipped' : '',
+    `${image}, which ${operators.join(', ')} needs`,
+  ]);
 }

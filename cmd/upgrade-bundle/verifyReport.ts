@@ -7,7 +7,7 @@ import { digestIn } from '../../lib/content/oci/reference.ts';
 import type { ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
 import { tool } from '../cli/access.ts';
 import type { Accents } from '../cli/colors.ts';
-import { listExtraImages } from '../cli/extraImages.ts';
+import { listExtraImages, listSkippedImages } from '../cli/extraImages.ts';
 import { formatBytes, formatFields, nameReleases } from '../cli/format.ts';
 import { describeStreams } from '../cli/osImageStreams.ts';
 import { describeDelta, listProblems, verdictOf } from './report/verdict.ts';
@@ -76,6 +76,7 @@ export function formatVerified(report: PlainVerified): string {
     ['Images', `${all ? `all ${images.expected} are` : `${images.whole} of ${images.expected} are`} complete`],
     ['Content', `${blobs} blobs, ${manifests} manifests, among them ${countAttachments(attachmentTags)}`],
     ...listExtraImages(report.extraImages),
+    ...listSkippedImages(report.skippedImages),
     ...(report.base === undefined ? [] : [['Delta', describeDelta(report, report.base)]]),
     ...describeChanges(report),
     ...describeStreams(report.osImageStreams),

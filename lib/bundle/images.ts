@@ -7,25 +7,24 @@ import type { BundledRelease, BundleMetadata } from './metadata.ts';
 import { componentTag, releaseTag } from '../release/version.ts';
 
 /**
- * Finds the digests of extra images, each image once, in an order that depends only on the images. Throws the errors of
- * `resolve`.
+ * Finds the digests of extra images, and adds them to images by digest. Returns each image once, in an order that depends
+ * only on the images. Throws the errors of `resolve`.
  */
 export async function resolveExtraImages(
   pullspecs: readonly string[],
   origin: {
     sourceOf(reference: Reference): ContentSource;
   },
+  others: readonly (Reference & { readonly digest: Digest })[] = [],
 ): Promise<ExtraImage[]> {
-  const resolved = await Promise.all(
-    pullspecs.map(async (pullspec): Promise<[string, ExtraImage]> => {
-      const { registry, repository, digest } = await resolveExtraImage(pullspec, origin);
-      const reference = { registry, repository, digest };
-      const name = formatReference(reference);
-      return [name, { name, reference }];
-    }),
-  );
+  const resolved = await Promise.all(pullspecs.map((pullspec) => resolveExtraImage(pullspec, origin)));
+  const named = [...resolved, ...others].map(({ registry, repository, digest }): [string, ExtraImage] => {
+    const reference = { registry, repository, digest };
+    const name = formatReference(reference);
+    return [name, { name, reference }];
+  });
   // The same images give the same bundle, in any order and spelling of their names.
-  return [...new Map(resolved)].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, image]) => image);
+  return [...new Map(named)].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, image]) => image);
 }
 
 /** Finds the digest of an extra image, and keeps its tag; `latest` without tag and digest. Throws the errors of `resolve`. */

@@ -36,6 +36,16 @@ export interface BundleBase {
   readonly images?: Readonly<Record<string, readonly Digest[]>>;
 }
 
+/** An image of operators that a bundle lacks. */
+export interface SkippedImage {
+  /** The image as the catalog names it, which need not be a pullspec. */
+  readonly image: string;
+  /** The names of the operator bundles that need it. */
+  readonly operators: readonly string[];
+  /** The pullspec of the original catalog. */
+  readonly catalog: string;
+}
+
 /** One release of a bundle with several releases. */
 export interface BundledRelease extends Pick<
   BundleMetadata,
@@ -63,6 +73,8 @@ export interface BundleMetadata {
   readonly extraImages: readonly string[];
   /** The extra images that are OCI artifacts, which no image store takes; absent if there are none. */
   readonly artifacts?: readonly string[];
+  /** The images of operators that `create` could not use and was asked to skip; absent if there are none. */
+  readonly skippedImages?: readonly SkippedImage[];
   /** The images that nodes boot from. */
   readonly osImages: readonly string[];
   /** The versions that can update to this one. */
@@ -163,7 +175,9 @@ function findContradiction(value: Fields): string | undefined {
   if (textsOf(extraImages).some((image) => own.includes(image))) return 'extraImages';
   if (textsOf(artifacts).some((image) => !textsOf(extraImages).includes(image))) return 'artifacts';
   if (Array.isArray(volumes) && volumes.length < 2) return 'volumes';
-  return ['risks', 'artifacts'].find((field) => Array.isArray(value[field]) && value[field].length === 0);
+  return ['risks', 'artifacts', 'skippedImages'].find(
+    (field) => Array.isArray(value[field]) && value[field].length === 0,
+  );
 }
 
 /** The form of a value in metadata.json. */
@@ -248,6 +262,7 @@ const volume: Record<keyof NonNullable<BundleMetadata['volumes']>[number], Shape
 const base: Record<keyof BundleBase, Shape> = {
   ...{ version, arch, release: pullspec, blobs, images: mapping(isPullspec, list(digest, itself)) },
 };
+const skipped: Record<keyof SkippedImage, Shape> = { image: text, operators: list(text, itself), catalog: text };
 const release: Record<keyof BundledRelease, Shape> = {
   ...{ version, release: pullspec, components, osImages: list(pullspec), previous: list(version), risks, bytes: size },
 };
@@ -259,9 +274,10 @@ const fields: Record<keyof BundleMetadata, Shape> = {
   ...{ extraImages: list(pullspec, itself), osImages: list(pullspec), previous: list(version) },
   signatures: mapping(digest.isValid, list(record(signature))),
   ...{ tool: text, risks, releases: list(record(release)), artifacts: list(pullspec, itself) },
+  skippedImages: list(record(skipped), (each) => fieldsOf(each)['image']),
   ...{ base: record(base, ['images']), blobs, size, volumes: list(record(volume)) },
 };
-const whole = record(fields, ['risks', 'releases', 'artifacts', 'base', 'volumes']);
+const whole = record(fields, ['risks', 'releases', 'artifacts', 'skippedImages', 'base', 'volumes']);
 
 /** The paths of all values in metadata.json, such as `blobs[].digest`. docs/trust.md says what each one proves. */
 export const metadataValues: readonly string[] = whole.paths.map((path) => path.slice(1));

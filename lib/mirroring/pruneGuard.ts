@@ -18,9 +18,10 @@ const longestRemoval = 10 * 60_000;
  *
  * A run that removes releases writes its record, removes, looks whether a tag is back, and removes its record. Releases
  * are tagged first, and then this guard looks for records and images. So one of the two sees the other, if the registry
- * answers a read with all that it accepted before.
+ * answers a read with all that it accepted before. `visibleWithin`: how long accepted content may be invisible, in
+ * milliseconds.
  */
-export function guardCopies(concurrency: number, context: Context): CopyGuard {
+export function guardCopies(concurrency: number, context: Context, visibleWithin = 15_000): CopyGuard {
   const limiter = new RequestLimiter(concurrency);
   const whileLimited = async <T>(action: () => Promise<T>): Promise<T> => {
     const release = await limiter.take('plain', context.signal);
@@ -32,10 +33,15 @@ export function guardCopies(concurrency: number, context: Context): CopyGuard {
   const checkStillThere = async (copied: readonly CopiedImages[]): Promise<void> => {
     const checks = copied.flatMap((each) =>
       listManifests(each).map(async ({ store, name, descriptor }) => {
-        if (await whileLimited(() => store.exists(descriptor))) return;
-        const message = `${store.name} lost ${descriptor.digest} of ${name} while images were copied`;
-        const hint = 'Another program removes images there. Run the same command again: it copies what is missing.';
-        throw new PluginError('conflict', message, { hint });
+        const find = async (): Promise<PluginError | undefined> => {
+          if (await whileLimited(() => store.exists(descriptor))) return undefined;
+          const message = `${store.name} accepted ${descriptor.digest} of ${name}, and does not have it any more`;
+          const hint =
+            'Another program may remove images there, or its replicas show later what it accepts. Run the same command again: it copies what is missing.';
+          return new PluginError('conflict', message, { hint });
+        };
+        // Registries with replicas show a manifest only seconds after they have accepted it (Azure/acr #588).
+        await awaitDone(find, { timeout: visibleWithin, interval: 500 }, context);
       }),
     );
     await Promise.all(checks);

@@ -21,14 +21,22 @@ export const catalogOptions = {
       '=VERSION or a range such as “>=0.1.0 <0.2.0” adds these versions',
     check: (text: string) => void parseOperator(text),
   },
+  'skip-missing-operator-images': {
+    type: 'boolean',
+    describe: 'Leave out images of operators that are missing or have invalid names, and note it in the bundle',
+  },
 } as const;
 
 /** Returns the request of the options. Throws `usage` for operators without a catalog. */
-export function requestOperators({ catalog, operator }: Arguments<typeof catalogOptions>): CatalogRequest {
+export function requestOperators({
+  catalog,
+  operator,
+  skipMissingOperatorImages: skipMissing,
+}: Arguments<typeof catalogOptions>): CatalogRequest {
   if (operator.length > 0 && catalog.length === 0) {
     throw new PluginError('usage', '--operator needs the --catalog that has it');
   }
-  return { catalogs: catalog, operators: operator.map(parseOperator) };
+  return { catalogs: catalog, operators: operator.map(parseOperator), skipMissing };
 }
 
 /**

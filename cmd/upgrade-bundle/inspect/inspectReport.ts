@@ -6,7 +6,7 @@ import { formatRisk } from '../../../lib/release/graph/updatePath.ts';
 import { describeProvenance } from '../report/provenance.ts';
 import { describeStreams, describeStreamSizes } from '../../cli/osImageStreams.ts';
 import { formatBytes, formatFields, formatTable, formatVolumes, nameReleases } from '../../cli/format.ts';
-import { listExtraImages } from '../../cli/extraImages.ts';
+import { listExtraImages, listSkippedImages } from '../../cli/extraImages.ts';
 
 /** The number of entries of each list that the text shows. */
 const shown = { images: 15, blobs: 5, notes: 5, versions: 5 };
@@ -46,6 +46,7 @@ function describe(inspection: ReleaseInspection, wide: boolean): string {
       : [...new Set(signers)].map((signer) => ['Signed by', `${signer}, not verified here`])),
     ['Images', `${totals.images} (${counts.join(', ')})`],
     ...listExtraImages(inspection.extraImages),
+    ...listSkippedImages(inspection.skippedImages),
     ['Content', `${formatBytes(totals.bytes)} in ${totals.blobs} blobs and ${totals.manifests} manifests`],
     ...(attachments.some((tag) => !tag.endsWith('.sig')) ? [['Attached', countAttachments(attachments)]] : []),
     ...(base ? [['Left out', describeBase(inspection, base)]] : []),

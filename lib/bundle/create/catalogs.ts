@@ -5,14 +5,15 @@ import type { SiteOperator, SiteReport } from '../../config/siteTypes.ts';
 import { catalogName, catalogSourceManifest, clusterCatalogManifest } from '../../config/catalogSource.ts';
 import type { ConfigManifest } from '../../config/manifest.ts';
 import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
 import type { FetchFile } from '../../content/http/fetchFile.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { formatReference, parseReference, type Reference } from '../../content/oci/reference.ts';
 import { goArchitecture, type Architecture } from '../../release/version.ts';
 import type { DerivedImage } from '../../content/store/derivedImage.ts';
 import type { ContentSource } from '../../content/store/store.ts';
-import { resolveExtraImages, type ExtraImage } from '../images.ts';
+import { resolveExtraImage, resolveExtraImages, type ExtraImage } from '../images.ts';
+import type { SkippedImage } from '../metadata.ts';
 import type { StoredBlob } from './contents.ts';
 import type { BundleOrigin } from './origin.ts';
 
@@ -22,6 +23,8 @@ export interface CatalogRequest {
   readonly catalogs: readonly string[];
   /** Each is taken from the first catalog that has it. */
   readonly operators: readonly OperatorRequest[];
+  /** Leave out images of operators that are missing or have invalid names, instead of an error. */
+  readonly skipMissing?: boolean;
 }
 
 /** A catalog of a bundle, with its selected operators. */
@@ -47,6 +50,8 @@ export interface ExtraContent {
   readonly catalogs: readonly BundledCatalog[];
   /** The images that were asked for, the catalogs and the images of their operators. */
   readonly images: readonly ExtraImage[];
+  /** The images of operators that are left out. */
+  readonly skipped: readonly SkippedImage[];
   readonly config: readonly ConfigManifest[];
   /** The origin of the bundle, with the filtered catalogs. */
   readonly origin: BundleOrigin;
@@ -55,7 +60,7 @@ export interface ExtraContent {
 /**
  * Finds the extra images of a bundle. Reads catalogs, selects operators with the operators that they need, and builds a
  * catalog image of each. Throws `usage` for a catalog without operators, `not-found` for an operator that no catalog
- * has, and the errors of the origin.
+ * has, `partial` for images of operators that cannot be used (a single one keeps its code), and the errors of the origin.
  */
 export async function gatherExtraContent(
   { extraImages, operators: request = { catalogs: [], operators: [] }, site }: AdditionsRequest,
@@ -66,21 +71,27 @@ export async function gatherExtraContent(
   const chosen = await assignOperators(request, site?.operators ?? [], arch, origin, context);
   const catalogs: BundledCatalog[] = [];
   const derived = new Map<Digest, DerivedImage>();
-  const images = new Set<string>();
+  const images = new Map<string, OperatorImage>();
   for (const [{ pullspec, reference, opened }, operators] of chosen) {
     const filtered = await filterCatalog(opened, operators, context);
     const { digest } = filtered.image.root;
     derived.set(digest, filtered.image);
     const image = formatReference({ registry: reference.registry, repository: reference.repository, digest });
     catalogs.push({ name: catalogName(reference.repository), original: pullspec, image, ...filtered.selection });
-    for (const each of [image, ...filtered.images]) images.add(each);
+    images.set(image, { catalog: pullspec, operators: [] });
+    for (const { name, images: own } of filtered.selection.packages.flatMap(({ bundles }) => bundles))
+      for (const each of own) {
+        const { operators: others = [] } = images.get(each) ?? {};
+        images.set(each, { catalog: pullspec, operators: [...others, name] });
+      }
     for (const words of filtered.selection.missing) context.log('warn', `${pullspec} lacks an operator: ${words}`);
   }
-  warnOfTags([...images], context);
   const extended = new CatalogOrigin(origin, derived);
+  const { usable, skipped } = await checkOperatorImages(images, extended, request.skipMissing ?? false, context);
   return {
     catalogs,
-    images: await resolveExtraImages([...extraImages, ...images], extended),
+    images: await resolveExtraImages(extraImages, extended, usable),
+    skipped,
     config: catalogs.flatMap(({ name, image }) => [
       catalogSourceManifest(name, image),
       clusterCatalogManifest(name, image),
@@ -88,6 +99,63 @@ export async function gatherExtraContent(
     origin: extended,
   };
 }
+
+/** The operator bundles that name an image, and their catalog. */
+type OperatorImage = Omit<SkippedImage, 'image'>;
+
+/** The codes of errors for images that will not be there at the next attempt either. */
+const unusable = ['invalid-reference', 'invalid-manifest', 'not-found', 'unauthorized', 'denied'] as const;
+
+/**
+ * Finds the images of operators that cannot be used: missing ones, and names that are no pullspec, which published
+ * catalogs have (OCPBUGS-49991). With `skipMissing`, leaves them out with a warning.
+ */
+async function checkOperatorImages(
+  images: ReadonlyMap<string, OperatorImage>,
+  origin: Pick<BundleOrigin, 'sourceOf'>,
+  skipMissing: boolean,
+  context: Context,
+): Promise<{ readonly usable: (Reference & { readonly digest: Digest })[]; readonly skipped: SkippedImage[] }> {
+  const usable: (Reference & { readonly digest: Digest })[] = [];
+  const failed: { readonly named: SkippedImage; readonly failure: PluginError }[] = [];
+  const check = async ([image, owner]: [string, OperatorImage]): Promise<void> => {
+    try {
+      usable.push(await resolveExtraImage(image, origin));
+    } catch (error) {
+      if (!isPluginError(error) || !unusable.some((code) => code === error.code)) throw error;
+      failed.push({ named: { image, ...owner, operators: [...new Set(owner.operators)].sort() }, failure: error });
+    }
+  };
+  await Promise.all([...images].map(check));
+  // In the order of their names, not of the answers.
+  failed.sort((a, b) => (a.named.image < b.named.image ? -1 : 1));
+  const errors = failed.map(({ named: { image, operators, catalog }, failure }) => {
+    const owner =
+      operators.length === 0 ? `the catalog ${catalog}` : `${operators.join(', ')} of the catalog ${catalog}`;
+    const message = `${owner} needs ${JSON.stringify(image)}, which cannot be used: ${failure.message}`;
+    return new PluginError(failure.code, message, {
+      hint: imageHint,
+      settings: ['skipMissingOperatorImages'],
+      cause: failure,
+    });
+  });
+  const [first, ...others] = errors;
+  if (first && !skipMissing) {
+    if (others.length === 0) throw first;
+    const message = [
+      `${errors.length} images of operators cannot be used:`,
+      ...errors.map(({ message: text }) => text),
+    ];
+    throw new PluginError('partial', message.join('\n  '), { hint: imageHint, settings: first.settings });
+  }
+  for (const { message } of errors) context.log('warn', `skipped: ${message}`);
+  const isUsed = (image: string): boolean => failed.every(({ named }) => named.image !== image);
+  warnOfTags([...images.keys()].filter(isUsed), context);
+  return { usable, skipped: failed.map(({ named }) => named) };
+}
+
+const imageHint =
+  'Mirror the image, take another version of the operator, or leave the image out if the operator works without it.';
 
 interface NamedCatalog {
   readonly pullspec: string;
@@ -109,7 +177,15 @@ async function assignOperators(
     const { registry, repository, tag = 'latest', digest } = parseReference(pullspec);
     const reference = { registry, repository };
     const source = origin.sourceOf({ ...reference, ...(digest && { digest }) });
-    const root = await source.resolve(digest ?? tag);
+    const root = await source.resolve(digest ?? tag).catch((error: unknown) => {
+      if (!isPluginError(error) || error.code === 'interrupted') throw error;
+      const { code, message, hint, settings } = error;
+      throw new PluginError(code, `the catalog ${pullspec} cannot be read: ${message}`, {
+        hint,
+        settings,
+        cause: error,
+      });
+    });
     const opened = await openCatalog({ source, root }, goArchitecture(arch), context);
     assigned.set({ pullspec, reference, opened }, []);
   }

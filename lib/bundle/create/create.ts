@@ -155,6 +155,7 @@ async function planBundle(request: CreateRequest, source: BundleOrigin, context:
   const facts = {
     ...describeReleases(signed, extras, request.tool, more),
     ...(artifacts.length > 0 && { artifacts }),
+    ...(additions.skipped.length > 0 && { skippedImages: additions.skipped }),
     ...(leftOut && { base: leftOut }),
   };
   const { volumeSize } = request;

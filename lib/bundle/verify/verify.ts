@@ -12,7 +12,7 @@ import type { NamedResult } from '../../release/sigstore/releaseCheck.ts';
 import { findExtraImages } from '../extraImages.ts';
 import { findExcess, listConfig, parseConfig } from '../bundledConfig.ts';
 import { announceMirrors, describedSubject, judgeConfig, signatureSubjectOf } from '../configCheck.ts';
-import { metadataPath } from '../metadata.ts';
+import { metadataPath, type SkippedImage } from '../metadata.ts';
 import type { Bundle } from '../bundle.ts';
 import { describeProblem, type Problem } from '../problem.ts';
 import { scanContent, type ScannedContent } from './scan.ts';
@@ -77,6 +77,8 @@ export interface VerifyReport {
   readonly blobs: number;
   /** The images by digest that the release signature does not cover. */
   readonly extraImages: readonly string[];
+  /** The images of operators that the bundle says it lacks; absent if there are none. */
+  readonly skippedImages?: readonly SkippedImage[];
   /** The version of the base release, if the bundle is a delta. */
   readonly base: string | undefined;
   /** The blobs that only the nodes of a site have, by its report. They were not checked. Absent for any other bundle. */
@@ -182,6 +184,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
     manifests: walk.manifests.size,
     blobs: walk.blobs.size,
     extraImages: metadata.extraImages,
+    ...(metadata.skippedImages && { skippedImages: metadata.skippedImages }),
     base: metadata.base?.version,
     ...(metadata.base?.images && { heldBySite: { blobs: heldBySite.length, bytes: sumSizes(heldBySite) } }),
     changes: last.release && (await findChanges(bundle, last.release, context)),

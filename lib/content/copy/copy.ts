@@ -1,7 +1,8 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { addAbortSignal, pipeline, Readable, Transform } from 'node:stream';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { CopyFailure, describeFailures } from './copyFailure.ts';
-import { PluginError } from '../../errors.ts';
+import { ignoreFailure, PluginError } from '../../errors.ts';
 import { childrenOf, isIndex, isManifest, type Descriptor } from '../oci/descriptor.ts';
 import { RequestLimiter } from '../http/requestLimiter.ts';
 import type { StoredManifest, StoredManifests } from '../store/imageGraph.ts';
@@ -162,8 +163,22 @@ class Copy {
         if (isManifest(child)) await this.#pushManifest(child, manifestOf(child, image).bytes);
         else await this.#putBlob(child, image);
       }
-      await this.#pushManifest(node, bytes);
+      await this.#pushPatiently(node, bytes);
     }
+  }
+
+  /** Pushes a manifest again for some seconds: registries with replicas know a blob only later (goharbor/harbor #4259). */
+  async #pushPatiently(node: Descriptor, bytes: Buffer): Promise<void> {
+    for (const pause of [1000, 2000, 4000, 8000]) {
+      try {
+        await this.#pushManifest(node, bytes);
+        return;
+      } catch (error) {
+        if (!(error instanceof CopyFailure) || !error.isBlobUnknown) throw error;
+        await sleep(pause, undefined, { signal: this.#signal }).catch(ignoreFailure);
+      }
+    }
+    await this.#pushManifest(node, bytes);
   }
 
   #pushManifest(node: Descriptor, bytes: Buffer): Promise<void> {

@@ -110,10 +110,9 @@ export class AuthenticatedClient {
     const knownScheme = this.#schemes.get(registry);
     if (target instanceof URL) {
       const schemes = knownScheme ? [knownScheme] : this.#insecure ? ['https', 'http'] : ['https'];
-      return await go(
-        target,
-        schemes.some((scheme) => target.origin === new URL(`${scheme}://${host}`).origin),
-      );
+      const isOwn = schemes.some((scheme) => target.origin === new URL(`${scheme}://${host}`).origin);
+      if (!isOwn) this.#checkRedirect(new URL(`${knownScheme ?? 'https'}://${host}`), target);
+      return await go(target, isOwn);
     }
     const at = (scheme: string): URL => new URL(`${scheme}://${host}/v2/${repository}/${target}`);
     if (knownScheme || !this.#insecure) return await go(at(knownScheme ?? 'https'), true);

@@ -51,7 +51,7 @@ export class ReferrersApi {
       if (!reply) return undefined;
       if (reply.status >= 300) break;
       referrers.push(...parseManifest(reply.body, `the ${what} in ${registry}/${repository}`).manifests);
-      target = nextPage(reply);
+      target = nextPage(this.#transport, registry, reply, what);
     }
     return referrers;
   }

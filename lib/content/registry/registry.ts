@@ -1,6 +1,7 @@
 import { Readable } from 'node:stream';
 import type { Context } from '../../context.ts';
-import { ignoring, isPluginError, PluginError } from '../../errors.ts';
+import { ignoreFailure, ignoring, isPluginError, PluginError } from '../../errors.ts';
+import { TransientError } from '../http/retry.ts';
 import { isManifest, manifestSizeLimit, mediaTypes, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { digestOf, isDigest, type Digest } from '../oci/digest.ts';
 import type { Reference } from '../oci/reference.ts';
@@ -11,7 +12,7 @@ import { readContent, verifyStream, type ContentStore } from '../store/store.ts'
 import type { ReferrersApi } from './referrersApi.ts';
 import { readTags } from './tags.ts';
 import type { ContentRequest, Transport } from './transport.ts';
-import { BlobUpload, locationOf, type UploadOptions } from './upload.ts';
+import { BlobUpload, type UploadOptions } from './upload.ts';
 
 const accepted = Object.values(mediaTypes).join(', ');
 
@@ -20,6 +21,9 @@ const headlessStatuses = [405, 501];
 
 /** Statuses for missing content, also from registries without HEAD, because another push does no harm. */
 const absentStatuses = [404, ...headlessStatuses];
+
+/** The codes of errors for a request that a registry refuses. */
+const refusals = ['server-error', 'denied', 'unsupported', 'invalid-manifest'] as const;
 
 /** The size of the cache of manifests that were read or pushed, in bytes. */
 const manifestCacheSize = 8 * 1024 * 1024;
@@ -37,6 +41,8 @@ export class Registry implements ContentStore {
   readonly #context: Context;
   readonly #options: RegistryOptions;
   readonly #manifests = new Map<Digest, Buffer>();
+  /** The repositories from which the registry has refused to mount. */
+  readonly #unmountable = new Set<string>();
 
   constructor(
     { registry, repository }: Pick<Reference, 'registry' | 'repository'>,
@@ -101,8 +107,9 @@ export class Registry implements ContentStore {
     });
     if (headlessStatuses.includes(reply.status) && isManifest(descriptor))
       return (await this.resolve(descriptor.digest).catch(ignoring('not-found'))) !== undefined;
+    if (reply.status >= 300) return false;
     const size = reply.headers['content-length'];
-    return reply.status < 300 && (size === undefined || Number(size) === descriptor.size);
+    return size === undefined || Number(size) === descriptor.size || (await this.#hasBytes(descriptor));
   }
 
   async tags(): Promise<string[]> {
@@ -137,30 +144,46 @@ export class Registry implements ContentStore {
     const pushed = this.#manifests.get(descriptor.digest);
     // Existing content may already have its tag, and some registries refuse to push a tag twice.
     if (!pushed && (await this.#isTagged(descriptor, tag))) return;
-    await this.#put(descriptor, tag, pushed ?? (await readContent(this, descriptor)));
+    try {
+      await this.#put(descriptor, tag, pushed ?? (await readContent(this, descriptor)));
+    } catch (error) {
+      // Tags that cannot change are refused also if they are right already (Amazon ECR, Harbor).
+      if (error instanceof TransientError || !refusals.some((code) => isPluginError(error, code))) throw error;
+      const present = await this.#readTag(tag).catch(ignoreFailure);
+      if (present === undefined) throw error;
+      if (present === descriptor.digest) return;
+      const message = `${this.name} keeps ${tag} as it is: it has ${present}, and ${descriptor.digest} is to get this tag`;
+      const hint = 'Tags of the repository may be immutable. Remove the tag there, or mirror to another repository.';
+      throw new PluginError('conflict', message, { hint, cause: error });
+    }
   }
 
   /**
-   * Mounts a blob from another repository of the registry. Returns false if the blob is missing there, or the
-   * registry refuses or does not support mounts.
+   * Mounts a blob from another repository of the registry. Returns false if the blob is missing there, or if the registry
+   * does not mount. After a refusal, does not ask for that repository again. Throws `interrupted`.
    */
   async mount(descriptor: Descriptor, fromRepository: string): Promise<boolean> {
+    if (this.#unmountable.has(fromRepository)) return false;
     const query = new URLSearchParams({ mount: descriptor.digest, from: fromRepository }).toString();
-    const request = { target: `blobs/uploads/?${query}`, what: `blob ${descriptor.digest}`, from: fromRepository };
-    const accept = [400, 401, 403, 404, 405];
-    const begun = await this.#send('POST', { ...request, actions: 'pull,push' }, { accept }).catch(
-      ignoring('unauthorized', 'denied'),
-    );
-    // The login may refuse the other repository before the registry does.
-    if (!begun) return false;
-    if (begun.status === 201) return true;
-    // The registry started an upload instead, which is not needed.
-    const location = begun.status === 202 ? locationOf(begun) : undefined;
-    if (location) {
-      const cancel = { target: location, what: request.what, actions: 'pull,push' } as const;
-      await this.#send('DELETE', cancel, { accept: [400, 404, 405] });
+    const what = `blob ${descriptor.digest}`;
+    const request = { ...this.#repository, target: `blobs/uploads/?${query}`, what, from: fromRepository };
+    try {
+      // A mount only saves time, so it is tried once, and any failure ends in an upload.
+      const begun = await this.#transport.sendOnce({ ...request, method: 'POST', actions: 'pull,push' });
+      // The registry started an upload instead, which is not needed.
+      const location = begun.status === 202 ? begun.headers.location : undefined;
+      if (location === undefined) return begun.status === 201;
+      const target = this.#transport.addressIn(begun, location, this.#repository.registry, 'uploads');
+      const cancel = { ...this.#repository, what, method: 'DELETE', actions: 'pull,push' } as const;
+      if (target) await this.#transport.sendOnce({ ...cancel, target, accept: [400, 404, 405] });
+      return false;
+    } catch (error) {
+      if (!isPluginError(error) || error.code === 'interrupted') throw error;
+      this.#unmountable.add(fromRepository);
+      const words = `${this.name}: nothing is mounted from ${fromRepository}: ${error.message}`;
+      this.#context.log('debug', words);
+      return false;
     }
-    return false;
   }
 
   /**
@@ -199,7 +222,31 @@ export class Registry implements ContentStore {
   async #isTagged({ digest }: Descriptor, tag: string): Promise<boolean> {
     const request = { ...manifestRequest(tag), actions: 'pull,push' } as const;
     const reply = await this.#send('HEAD', request, { accept: absentStatuses });
-    return reply.status < 300 && reply.headers['docker-content-digest'] === digest;
+    const stated = reply.headers['docker-content-digest'];
+    // Some registries have no HEAD, or do not state the digest.
+    const isSilent = headlessStatuses.includes(reply.status) || (reply.status < 300 && stated === undefined);
+    return isSilent ? (await this.#readTag(tag)) === digest : reply.status < 300 && stated === digest;
+  }
+
+  /** Reads which manifest has a tag; undefined if there is none. */
+  async #readTag(tag: string): Promise<Digest | undefined> {
+    return (await this.resolve(tag).catch(ignoring('not-found')))?.digest;
+  }
+
+  /**
+   * Reads whether content has the size of its descriptor, if HEAD states another one: proxies answer HEAD with the length
+   * 0 or of a body of their own. Reads a manifest, and the beginning of the response for the last byte of a blob.
+   */
+  async #hasBytes(descriptor: Descriptor): Promise<boolean> {
+    const missing = ignoring('not-found', 'size-mismatch', 'digest-mismatch');
+    if (isManifest(descriptor)) {
+      const stored = await this.resolve(descriptor.digest).catch(missing);
+      return stored?.size === descriptor.size;
+    }
+    const start = Math.max(0, descriptor.size - 1);
+    const stream = await this.#transport.open(this.#contentRequest(descriptor), descriptor.size, start).catch(missing);
+    stream?.destroy();
+    return stream !== undefined;
   }
 
   async #put(descriptor: Descriptor, tagOrDigest: string, bytes: Buffer): Promise<void> {

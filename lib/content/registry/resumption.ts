@@ -4,12 +4,17 @@ import { isConnectionLost } from '../http/networkErrors.ts';
 import { TransientError } from '../http/retry.ts';
 import { refuseEncoding, type RequestSubject } from './refusals.ts';
 
+/** What servers answer to a range that they do not send. */
+const rangeRefusals = [400, 405, 406, 416, 501];
+
 /** The state of a download of content of a known size, over one or more responses. Sizes and offsets are in bytes. */
 export class Resumption {
   readonly #subject: RequestSubject;
   readonly #size: number;
   #offset: number;
   #skip = 0;
+  /** Whether the server refuses ranges. */
+  #isRangeless = false;
   /** Whether a body with the content is being received. */
   #begun = false;
   /** The offset at which the last body ended early. */
@@ -25,9 +30,9 @@ export class Resumption {
     return this.#offset === this.#size;
   }
 
-  /** Headers of a request for the missing part. */
+  /** Headers of a request for the missing part. A server that refuses ranges is asked for all of the content. */
   get headers(): Record<string, string> {
-    return this.#offset === 0 ? {} : { Range: `bytes=${this.#offset}-` };
+    return this.#offset === 0 || this.#isRangeless ? {} : { Range: `bytes=${this.#offset}-` };
   }
 
   /**
@@ -35,7 +40,10 @@ export class Resumption {
    * if it states another size, and `server-error` if it starts at another byte.
    */
   begin(status: number, headers: IncomingHttpHeaders): boolean {
-    if (status === 416 && this.#offset > 0) throw this.#mismatch(`ends before byte ${this.#offset}, but should have`);
+    if (this.#offset > 0 && !this.#isRangeless && rangeRefusals.includes(status)) {
+      this.#isRangeless = true;
+      throw new TransientError('server-error', this.#sentence(`was refused from byte ${this.#offset} on`), {});
+    }
     if (status !== 200 && status !== 206) return false;
     refuseEncoding(this.#subject, headers);
     let announced = headers['content-length'] && Number(headers['content-length']);

@@ -6,7 +6,8 @@ import type { RegistryRequest } from './authenticatedClient.ts';
 import type { Reply } from './refusals.ts';
 import type { Transport } from './transport.ts';
 
-const pageSize = 1000;
+/** The sizes of pages to ask for. Some registries refuse more than their own limit (docker-registry, catalog.maxentries). */
+const pageSizes = [1000, 100, undefined];
 const pageLimit = 16 * 1024 * 1024;
 /** The largest number of pages of tags. */
 const pageCountLimit = 1000;
@@ -20,7 +21,7 @@ export async function readTags(
   { registry, repository }: Pick<Reference, 'registry' | 'repository'>,
   pages = pageCountLimit,
 ): Promise<string[]> {
-  const request = { registry, repository, what: 'list of tags', target: `tags/list?n=${pageSize}` };
+  const request = { registry, repository, what: 'list of tags', target: 'tags/list' };
   return readPages(transport, { ...request, field: 'tags', accept: [404], pages });
 }
 
@@ -33,38 +34,65 @@ export async function listRepositoryNames(transport: Transport, registry: string
   const request = { registry, repository: '_catalog', what: 'list of repositories', scope: 'registry:catalog:*' };
   // Quay requires no login for the catalog, but then leaves out private repositories.
   await transport.send({ ...request, target: '../', method: 'GET', actions: 'pull', accept: [404] });
-  return readPages(transport, { ...request, target: `../_catalog?n=${pageSize}`, field: 'repositories' });
+  return readPages(transport, { ...request, target: '../_catalog', field: 'repositories' });
 }
 
-async function readPages(
-  transport: Transport,
-  {
-    field,
-    pages = pageCountLimit,
-    ...request
-  }: Pick<RegistryRequest, 'registry' | 'repository' | 'what' | 'target' | 'scope' | 'accept'> & {
-    readonly field: string;
-    readonly pages?: number;
-  },
-): Promise<string[]> {
-  const { registry, repository, what } = request;
+/** A list of names in a registry. `target` is its path without a query. */
+interface PagedList extends Pick<RegistryRequest, 'registry' | 'repository' | 'what' | 'scope' | 'accept'> {
+  readonly target: string;
+  readonly field: string;
+  readonly pages?: number;
+}
+
+async function readPages(transport: Transport, list: PagedList): Promise<string[]> {
+  const { registry, repository, what, field, pages = pageCountLimit } = list;
   const names = new Set<string>();
-  let target: string | URL | undefined = request.target;
-  for (let page = 0; target !== undefined; page += 1) {
-    if (page === pages)
-      throw new PluginError('too-large', `${registry}/${repository} has more than ${pages} pages in its ${what}`);
-    const reply: Reply = await transport.send({ ...request, target, method: 'GET', actions: 'pull', limit: pageLimit });
-    if (reply.status === 404 && page === 0) break;
+  const seen = new Set<string>();
+  let reply = await readFirstPage(transport, list);
+  for (let page = 1; ; page += 1) {
+    if (reply.status === 404 && page === 1) break;
     // zot does so if the last tag of the former page was removed meanwhile.
     if (reply.status === 404) {
       throw new PluginError('conflict', `${registry}/${repository} changed while its ${what} was read`, {
         hint: 'Another program removes images there. Run the same command again.',
       });
     }
+    const before = names.size;
     for (const name of namesIn(reply, field, `${registry}/${repository} sent a malformed ${what}`)) names.add(name);
-    target = nextPage(reply);
+    const next = nextPage(transport, registry, reply, what);
+    if (next === undefined) break;
+    seen.add(reply.url.href);
+    // The last page of some registries names itself as the next one.
+    if (next.href === reply.url.href && names.size > before) break;
+    if (seen.has(next.href))
+      throw new PluginError('server-error', `${registry}/${repository} names a page of its ${what} again as the next`, {
+        hint: 'Its list does not end. Ask the owner of the registry to update it, or the proxy in front of it.',
+      });
+    if (page === pages)
+      throw new PluginError('too-large', `${registry}/${repository} has more than ${pages} pages in its ${what}`);
+    reply = await readPage(transport, list, next);
   }
   return [...names];
+}
+
+/** Reads the first page of the largest size that the registry accepts. */
+async function readFirstPage(transport: Transport, list: PagedList): Promise<Reply> {
+  for (const size of pageSizes) {
+    const target = size === undefined ? list.target : `${list.target}?n=${size}`;
+    const reply = await readPage(transport, list, target, size === undefined ? [] : [400, 416, 422]);
+    if (reply.status < 400 || reply.status === 404) return reply;
+  }
+  throw new PluginError('internal', 'no size of a page is left');
+}
+
+function readPage(
+  transport: Transport,
+  { registry, repository, what, scope, accept = [] }: PagedList,
+  target: string | URL,
+  more: readonly number[] = [],
+): Promise<Reply> {
+  const request = { registry, repository, what, ...(scope !== undefined && { scope }), target, limit: pageLimit };
+  return transport.send({ ...request, method: 'GET', actions: 'pull', accept: [...accept, ...more] });
 }
 
 function namesIn({ body }: Reply, field: string, fault: string): string[] {
@@ -82,8 +110,8 @@ function namesIn({ body }: Reply, field: string, fault: string): string[] {
 /**
  * Returns the URL of the next page from a header such as `</v2/a/b/tags/list?last=x&n=1000>; rel="next"` (RFC 8288).
  */
-export function nextPage({ headers, url }: Reply): URL | undefined {
+export function nextPage(transport: Transport, registry: string, reply: Reply, what: string): URL | undefined {
+  const { headers } = reply;
   const link = Array.isArray(headers['link']) ? headers['link'].join(', ') : (headers['link'] ?? '');
-  const target = /<([^<>]*)>\s*;[^<]*\brel="?next"?/i.exec(link)?.[1];
-  return target === undefined ? undefined : (URL.parse(target, url) ?? undefined);
+  return transport.addressIn(reply, /<([^<>]*)>\s*;[^<]*\brel="?next"?/i.exec(link)?.[1], registry, what);
 }

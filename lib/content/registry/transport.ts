@@ -8,6 +8,7 @@ import { AuthenticatedClient, type RegistryRequest } from './authenticatedClient
 import { CircuitBreaker } from './circuitBreaker.ts';
 import { networkCode } from '../http/networkErrors.ts';
 import { isTransient, retry, RetryBudget, type RetryOptions, type WaitWarnings } from '../http/retry.ts';
+import { resolveNamedAddress, strangeOrigin } from './namedAddress.ts';
 import { explainRegistryRefusal, refuseEncoding, type Reply } from './refusals.ts';
 import { Resumption } from './resumption.ts';
 import type { Authorizer } from './auth/tokens.ts';
@@ -47,6 +48,8 @@ export class Transport {
   readonly #warnings = new Map<string, WaitWarnings>();
   /** The time of the last warning of a slow response, by registry. */
   readonly #slow = new Map<string, number>();
+  /** The registries that named another address than their own. */
+  readonly #strange = new Set<string>();
   /** The number of responses of a registry at the first failure of each budget. */
   readonly #responses = new WeakMap<RetryBudget, number>();
 
@@ -56,6 +59,21 @@ export class Transport {
     this.#context = context;
     this.#options = options;
     this.#circuitBreaker = new CircuitBreaker(options.pause);
+  }
+
+  /**
+   * Returns the URL that a registry names in a response for `what`, such as its uploads. Warns once if it names another
+   * host or port than its own. Undefined without an address.
+   */
+  addressIn({ url }: Pick<Reply, 'url'>, text: string | undefined, registry: string, what: string): URL | undefined {
+    if (text === undefined) return undefined;
+    const strange = strangeOrigin(text, url);
+    if (strange !== undefined && !this.#strange.has(registry)) {
+      this.#strange.add(registry);
+      const words = `${registry} names the address ${strange} for its ${what}; ${url.origin} is used instead`;
+      this.#context.log('warn', `${words}: let the proxy in front of it pass on the name of the host with its port`);
+    }
+    return resolveNamedAddress(text, url);
   }
 
   /** Sends a request, retries it, and reads the body of the response. */

@@ -147,7 +147,7 @@ export class BlobUpload {
       if (reply.status === 413) this.#chunkSize = Math.max(minimumChunkSize, Math.floor(length / 8));
       throw new TransientError(refusal.code, refusal.message, {});
     }
-    this.#location = locationOf(reply) ?? this.#location;
+    this.#location = this.#locationIn(reply) ?? this.#location;
     this.#offset += length;
   }
 
@@ -158,7 +158,7 @@ export class BlobUpload {
       const [, unit, last] = /^(bytes=)?0-(\d+)$/.exec(reply.headers.range ?? '') ?? [];
       const end = Number(last ?? NaN);
       if (reply.status < 300 && end < this.#descriptor.size) {
-        this.#location = locationOf(reply) ?? this.#location;
+        this.#location = this.#locationIn(reply) ?? this.#location;
         // Registries send “0-0” for an empty upload, and Quay, which names the unit, sends the offset of the next byte.
         this.#offset = unit || end === 0 ? end : end + 1;
         return;
@@ -170,7 +170,7 @@ export class BlobUpload {
   async #begin(): Promise<void> {
     await this.#cancel();
     const reply = await this.#send('POST', 'blobs/uploads/', { body: Buffer.alloc(0) });
-    this.#location = locationOf(reply);
+    this.#location = this.#locationIn(reply);
     this.#offset = 0;
     this.#chunkSize = Math.max(this.#chunkSize, Number(reply.headers['oci-chunk-min-length'] ?? 0) || 0);
   }
@@ -207,18 +207,13 @@ export class BlobUpload {
     return url;
   }
 
+  #locationIn(reply: Reply): URL | undefined {
+    return this.#transport.addressIn(reply, reply.headers.location, this.#subject.registry, 'uploads');
+  }
+
   #send(method: string, target: string | URL, request: Partial<RegistryRequest> = {}): Promise<Reply> {
     return this.#transport.sendOnce({ ...this.#subject, ...request, method, target });
   }
-}
-
-/**
- * Returns the URL of the next request of an upload. Keeps https if a registry behind a proxy returns a URL with http.
- */
-export function locationOf({ headers, url }: Reply): URL | undefined {
-  const location = headers.location === undefined ? null : URL.parse(headers.location, url);
-  if (location?.hostname === url.hostname && url.protocol === 'https:') location.protocol = 'https:';
-  return location ?? undefined;
 }
 
 /** Splits a stream into parts of given lengths. */

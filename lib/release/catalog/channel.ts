@@ -17,8 +17,9 @@ export interface Channel {
 export function findChannel({ name, channels, defaultChannel }: CatalogPackage, channel = defaultChannel): Channel {
   const entries = channels.get(channel);
   if (!entries) {
-    throw new PluginError('not-found', `operator ${name} has no channel ${channel}`, {
-      hint: `Its channels: ${nameSome([...channels.keys()].sort(), 20)}.`,
+    const what = channel === '' ? 'no default channel' : `no channel ${channel}`;
+    throw new PluginError('not-found', `operator ${name} has ${what}`, {
+      hint: `Name one of its channels: ${nameSome([...channels.keys()].sort(), 20)}.`,
     });
   }
   const older = new Set(entries.flatMap(({ replaces, skips }) => [replaces, ...skips]));

@@ -31,6 +31,7 @@ describe('create --operator', () => {
   let catalog: string;
   let images: readonly string[];
   let layers: readonly TestLayer[];
+  let missing: string;
 
   before(async () => {
     workshop = await openWorkshop();
@@ -65,6 +66,10 @@ describe('create --operator', () => {
     const web = { name: 'web', channels: { stable: versions }, images: () => images };
     layers = catalogLayers(catalogFiles([web, { name: 'other', channels: { stable: versions } }]));
     addCatalog(operators, 'redhat/redhat-operator-index', layers, { tag: 'v4.20' });
+    missing = `${host}/web/none@sha256:${'0'.repeat(64)}`;
+    const [first = ''] = images;
+    const bad = { name: 'bad', channels: { stable: versions }, images: () => [first, missing, 'oci://quay.io/x/y:1'] };
+    addCatalog(operators, 'redhat/bad-index', catalogLayers(catalogFiles([bad])), { tag: 'v4.20' });
     operators.addTo(content);
     catalog = `${host}/redhat/redhat-operator-index:v4.20`;
   });
@@ -101,6 +106,30 @@ describe('create --operator', () => {
     expect(added?.image).to.match(/@sha256:[0-9a-f]{64}$/);
     const digests = metadata.blobs.map(({ digest }) => digest);
     expect(layers.map(({ digest }) => digests.includes(digest))).to.deep.equal([true, false, false]);
+  });
+
+  it('names operator and catalog of each image that cannot be used, and leaves it out on demand', async () => {
+    const from = { catalog: catalog.replace('redhat-operator-index', 'bad-index'), operator: 'bad' };
+    const output = `${workshop.output}-bad`;
+    const { code, stderr } = await workshop.create({ ...from, output });
+    expect(code).to.equal(1);
+    expect(stderr).to.contain('2 images of operators cannot be used:').and.to.contain('--skip-missing-operator-images');
+    for (const image of [missing, 'oci://quay.io/x/y:1'])
+      expect(stderr).to.contain(`bad.v1.1.0 of the catalog ${from.catalog} needs ${JSON.stringify(image)}`);
+    const made = await workshop.create({ ...from, output, format: 'json', skipMissingOperatorImages: true });
+    expect(made.code, made.stderr).to.equal(0);
+    const { path } = JSON.parse(made.stdout) as Result;
+    const skippedImages = [
+      { image: missing, operators: ['bad.v1.1.0'], catalog: from.catalog },
+      { image: 'oci://quay.io/x/y:1', operators: ['bad.v1.1.0'], catalog: from.catalog },
+    ];
+    const trust = `--trust-fingerprint=${workshop.key.fingerprint}`;
+    for (const [command, ...options] of [['inspect'], ['verify', trust]] as const) {
+      const json = await runProgram(workshop.folder, command, [path, '-o', 'json', ...options]);
+      expect(JSON.parse(json.stdout), command).to.deep.include({ skippedImages });
+      const { stdout } = await runProgram(workshop.folder, command, [path, ...options]);
+      expect(stdout).to.contain('oci://quay.io/x/y:1, which bad.v1.1.0 needs');
+    }
   });
 
   it('is checked by lint with the manifests of its operators', async () => {

@@ -145,7 +145,7 @@ describe('oc adm-release-mirror-config prune, beside other runs', function () {
       await until(async () => (await fetch(`${url}/${release}-etcd`, { method: 'HEAD' })).ok);
       removed = (await fetch(`${url}/${images.get('etcd')?.digest ?? ''}`, { method: 'DELETE' })).status;
     });
-    await expectRefused(mirroring.run([to(proxy.host)]), `of etcd while images were copied`);
+    await expectRefused(mirroring.run([to(proxy.host)]), `of etcd, and does not have it any more`);
     await proxy.stop();
     expect(removed).to.equal(202);
     expect(await listTags(`${site.host}/${repository}`)).not.to.include(release);

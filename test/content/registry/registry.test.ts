@@ -228,10 +228,61 @@ describe('Registry', () => {
       await failureOf(registry.tags(), 'server-error');
     });
 
-    it('stops reading tags that never end', async () => {
+    it('stops reading tags if a page names itself as the next, and has all of the last page', async () => {
       const headers = { link: '</v2/a/b/tags/list?n=1&last=x>; rel="next"' };
       server.fault(/tags/, { answer: { status: 200, headers, body: '{"tags":["x"]}' } });
+      const { message } = await failureOf(registry.tags(), 'server-error');
+      expect(message).to.contain('names a page of its list of tags again as the next');
+      expect(server.requests.filter(({ path }) => path.includes('tags'))).to.have.length(2);
+      server.clearFaults();
+      server.fault(/n=1000/, { answer: { status: 200, headers, body: '{"tags":["x"]}' } });
+      server.fault(/last=x/, { answer: { status: 200, headers, body: '{"tags":["y"]}' } });
+      expect(await registry.tags()).to.deep.equal(['x', 'y']);
+    });
+
+    it('stops reading tags that never end', async () => {
+      for (let page = 0; page <= 1000; page += 1) {
+        const headers = { link: `</v2/a/b/tags/list?n=1&last=${page}>; rel="next"` };
+        const matched = page === 0 ? /n=1000/ : new RegExp(`last=${page - 1}$`);
+        server.fault(matched, { answer: { status: 200, headers, body: `{"tags":["${page}"]}` } });
+      }
       await failureOf(registry.tags(), 'too-large');
+    });
+
+    it('asks for smaller pages if a registry refuses large ones', async () => {
+      addImage();
+      for (const refused of [/n=1000/, /n=100/]) {
+        server.fault(refused, { answer: { status: 400, body: '{"errors":[{"code":"PAGINATION_NUMBER_INVALID"}]}' } });
+        expect(await registry.tags()).to.have.length(2);
+      }
+      server.fault(/tags/, { answer: { status: 400 } });
+      await failureOf(registry.tags(), 'server-error');
+    });
+
+    it('takes content for present if HEAD states another length, and the content is right', async () => {
+      const { image } = addImage();
+      const blob = Buffer.from('a blob of the registry');
+      server.content.blobs.set(blobOf(blob).digest, blob);
+      for (const length of ['0', '7']) {
+        server.fault(/^HEAD/, { headers: { 'content-length': length } });
+        expect(await registry.exists(image)).to.equal(true);
+        expect(await registry.exists(blobOf(blob))).to.equal(true);
+        expect(await registry.exists({ ...blobOf(blob), size: 3 })).to.equal(false);
+        server.clearFaults();
+      }
+    });
+
+    it('takes an immutable tag for done if it is right, also without a digest in HEAD', async () => {
+      const { image, list } = addImage();
+      await registry.tag(image, 'kept');
+      const again = await openRegistry(server.host, 'a/b', context);
+      server.fault(/^PUT .*kept/, { answer: { status: 400, body: '{"errors":[{"code":"TAG_INVALID"}]}' } });
+      for (const head of [{ headers: { 'docker-content-digest': '' } }, { answer: { status: 405 } }]) {
+        server.fault(/^HEAD/, head);
+        await again.tag(image, 'kept');
+      }
+      const { message } = await failureOf(again.tag(list, 'kept'), 'conflict');
+      expect(message).to.contain(image.digest).and.to.contain(list.digest);
     });
 
     it('mounts a blob, and cancels the upload that a registry begins instead', async () => {
@@ -244,9 +295,13 @@ describe('Registry', () => {
       expect(await registry.mount(blobOf(bytes), 'c/d')).to.equal(true);
     });
 
-    it('takes a refused mount for a no', async () => {
-      server.fault(/mount=/, { answer: { status: 403 } });
-      expect(await registry.mount(blobOf(Buffer.from('x')), 'c/d')).to.equal(false);
+    it('takes any refusal of a mount for a no, and does not ask for that repository again', async () => {
+      for (const [index, status] of [400, 403, 404, 405, 429, 500, 503].entries()) {
+        server.fault(/mount=/, { answer: { status } });
+        expect(await registry.mount(blobOf(Buffer.from('x')), `c/${index}`), String(status)).to.equal(false);
+        expect(await registry.mount(blobOf(Buffer.from('y')), `c/${index}`)).to.equal(false);
+      }
+      expect(server.requests.filter(({ query }) => query.has('mount'))).to.have.length(7);
     });
 
     it('does not fetch a manifest again to tag it', async () => {

@@ -5,7 +5,8 @@ import { failureOf } from '../../../support/program/failure.ts';
 
 describe('create --operator', () => {
   const parse = (text: string): object | undefined =>
-    requestOperators({ catalog: ['quay.io/example/index:v1'], operator: [text] }).operators[0];
+    requestOperators({ catalog: ['quay.io/example/index:v1'], operator: [text], skipMissingOperatorImages: false })
+      .operators[0];
 
   const forms: readonly (readonly [text: string, request: object])[] = [
     ['bar', {}],
