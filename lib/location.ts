@@ -26,7 +26,7 @@ export interface OpenedLocation {
 }
 
 /**
- * Parses a location. `file://…`, paths (`/…`, `./…`, `../…`, `….tar`) and existing files and folders are a mirror
+ * Parses a location. `file://…`, paths (`/…`, `./…`, `../…`, `….tar` and other archives) and existing files and folders are a mirror
  * directory or an archive (a file, its volumes or a device). Any other text is a reference into a registry, with or
  * without `docker://`. Throws `not-found` for a path that does not exist, and `invalid-reference`.
  */
@@ -89,7 +89,7 @@ function open(
 }
 
 function looksLikePath(text: string): boolean {
-  return /^(?:file:\/\/|\/|\.\.?(?:\/|$))|\.tar$/.test(text);
+  return /^(?:file:\/\/|\/|\.\.?(?:\/|$))|\.(?:tar|tar\.\d{3}|tar\.gz|tgz)$/.test(text);
 }
 
 // The text is not a URL: oc reads file://a/b as the relative path a/b, and decodes nothing.

@@ -129,7 +129,12 @@ function parseTarget(option: string, text: string, toDir: string, shown = text):
     return { place: { kind: 'directory', root: resolve(toDir), repository }, tag };
   }
   const named = text.replace(/^docker:\/\//, '');
-  if (!named.includes('/')) throw invalid(option, shown, 'it names no registry');
+  if (!named.includes('/')) {
+    const lacks = /[.:]|^localhost$/.test(named)
+      ? `it lacks the repository: ${named}/REPOSITORY`
+      : 'it names no registry';
+    throw invalid(option, shown, lacks);
+  }
   try {
     const { registry, repository, tag, digest } = parseReference(named);
     if (digest !== undefined) throw invalid(option, shown, 'it has a digest, and images keep those they have');

@@ -1,6 +1,6 @@
 import { readConfigFolder } from '../bundle/bundledConfig.ts';
 import { openReleaseSource, type ReleaseSource } from '../bundle/create/releaseSource.ts';
-import type { Mirrors, MirrorSetKind } from '../config/mirrorSets.ts';
+import type { MirroredSource, Mirrors, MirrorSetKind } from '../config/mirrorSets.ts';
 import { releaseManifests, signatureManifests } from '../config/releaseManifests.ts';
 import { mergeSignatures, readAllSignatures } from '../config/signatures.ts';
 import type { UpdateServiceOptions } from '../config/updateService.ts';
@@ -253,7 +253,19 @@ function describeMirrors(
     context.log('warn', `ImageContentSourcePolicy has no mirrors for tags: nodes find ${names} there by digest only`);
   }
   const all = [...sources, ...additional.digest, ...additional.tag];
-  return all.length === 0 ? undefined : { kind, sources, additional };
+  return all.length > 0 && canBeNamed(all, context) ? { kind, sources, additional } : undefined;
+}
+
+/**
+ * Returns whether mirror sets can name these mirrors. Warns of an IPv6 address: neither mirror sets nor pullspecs have one
+ * (openshift/api, ImageMirror; Bug 1780376).
+ */
+function canBeNamed(sources: readonly MirroredSource[], context: Context): boolean {
+  const [address] = sources.flatMap(({ mirrors }) => mirrors.filter((mirror) => mirror.startsWith('[')));
+  if (address === undefined) return true;
+  const what = `mirror sets cannot name the IPv6 address in ${address}, so none is written`;
+  context.log('warn', `${what}: name the registry by a host name that the nodes resolve, and mirror again`);
+  return false;
 }
 
 /** Checks that the cluster responds, before the long copy, and returns the kind of mirror set to create. */

@@ -1,6 +1,6 @@
 import type { Context } from '../context.ts';
 import type { CopiedImages, CopyGuard } from '../content/copy/releaseOrder.ts';
-import { asFailure, isPluginError, PluginError } from '../errors.ts';
+import { isPluginError, PluginError } from '../errors.ts';
 import { RequestLimiter } from '../content/http/requestLimiter.ts';
 import { walkManifests } from '../content/store/imageGraph.ts';
 import type { ContentStore } from '../content/store/store.ts';
@@ -8,6 +8,8 @@ import { Directory } from '../content/store/directory.ts';
 import { awaitDone } from '../waiting.ts';
 import { checkNoRun } from './pruneRecord.ts';
 
+/** The largest number of pages of tags to read. */
+const pageLimit = 1000;
 /** The time to wait for a run that removes releases, in milliseconds. */
 const longestRemoval = 10 * 60_000;
 
@@ -88,11 +90,9 @@ function isShared(store: ContentStore): boolean {
 
 /** Throws `busy` if releases are being removed from a repository. A registry that lists no tags cannot be checked. */
 async function checkRecords(store: ContentStore, context: Context): Promise<void> {
-  const names = await store.tags().catch((error: unknown) => {
-    context.log('debug', `${store.name} lists no tags: ${asFailure(error).message}`);
-    return [];
-  });
-  await checkNoRun(store, names);
+  const names = await store.knownTags?.(pageLimit);
+  if (!names) context.log('debug', `${store.name} lists no tags`);
+  await checkNoRun(store, [...(names ?? [])]);
 }
 
 function listManifests({ store, images }: CopiedImages) {

@@ -77,6 +77,7 @@ describe('parseDestination', () => {
     ['registry.test/a/b:${version}', 'has a tag'],
     [`registry.test/a/b@sha256:${'0'.repeat(64)}`, 'has a digest'],
     ['release', 'names no registry'],
+    ['registry.example:5000', 'it lacks the repository: registry.example:5000/REPOSITORY'],
     ['registry.test/UPPER', 'cannot be a repository'],
     ['s3://bucket/release', 's3:// is no place'],
     ['file://../release', 'cannot be a repository in a directory'],

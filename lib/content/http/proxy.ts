@@ -14,10 +14,12 @@ interface Target {
  * Returns the proxy for a URL; undefined for a direct connection. Reads HTTPS_PROXY, HTTP_PROXY and NO_PROXY (or their
  * lower-case names) as `oc` does through Go's golang.org/x/net/http/httpproxy. Never uses a proxy for loopback
  * addresses. NO_PROXY has `*`, domains with or without a leading dot, addresses and CIDR ranges, each with an optional
- * port. Throws `usage` if a variable is not an http or https URL.
+ * port. Without the variable of the scheme, ALL_PROXY counts, as for curl. Throws `usage` with the name of a malformed
+ * variable, and never quotes a password.
  */
 export function proxyFor(url: URL, environment: Environment): URL | undefined {
-  const name = url.protocol === 'https:' ? 'HTTPS_PROXY' : 'HTTP_PROXY';
+  const own = url.protocol === 'https:' ? 'HTTPS_PROXY' : 'HTTP_PROXY';
+  const name = variable(environment, own) === '' ? 'ALL_PROXY' : own;
   const proxy = variable(environment, name);
   if (proxy === '') return undefined;
   const target = {
@@ -25,8 +27,12 @@ export function proxyFor(url: URL, environment: Environment): URL | undefined {
     port: url.port === '' ? (url.protocol === 'https:' ? '443' : '80') : url.port,
   };
   if (isLoopback(target.host)) return undefined;
-  const exceptions = variable(environment, 'NO_PROXY').toLowerCase().split(',');
-  if (exceptions.some((exception) => covers(exception.trim(), target))) return undefined;
+  const exceptions = variable(environment, 'NO_PROXY')
+    .toLowerCase()
+    .split(',')
+    .map((each) => each.trim());
+  for (const exception of exceptions) checkException(exception);
+  if (exceptions.some((exception) => covers(exception, target))) return undefined;
   return parseProxy(proxy, name);
 }
 
@@ -42,7 +48,11 @@ function variable(environment: Environment, name: string): string {
 
 function parseProxy(text: string, name: string): URL {
   const url = URL.parse(/^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `http://${text}`);
-  if (url !== null && url.hostname !== '' && ['http:', 'https:'].includes(url.protocol)) return url;
+  if (url !== null && url.hostname !== '' && ['http:', 'https:'].includes(url.protocol)) {
+    if (isDecodable(url.username) && isDecodable(url.password)) return url;
+    const message = `the environment variable ${name} has a percent sign in its user or password that is not encoded`;
+    throw new PluginError('usage', message, { hint: 'Write it as %25, and other special characters in the same way.' });
+  }
   // The message omits the value, which may have a password.
   if (/^socks/i.test(text)) {
     const message = `the environment variable ${name} names a SOCKS proxy: only http and https proxies are supported`;
@@ -56,12 +66,41 @@ function parseProxy(text: string, name: string): URL {
   });
 }
 
+function isDecodable(text: string): boolean {
+  try {
+    decodeURIComponent(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Refuses what no host can match: it would be silently ignored. Does not quote it, because it may have a password. */
+function checkException(exception: string): void {
+  const slash = exception.lastIndexOf('/');
+  const [network, prefix] = [exception.slice(0, slash), exception.slice(slash + 1)];
+  const family = isIP(network);
+  const most = family === 4 ? 32 : 128;
+  const isNetwork = family !== 0 && /^\d{1,3}$/.test(prefix) && Number(prefix) <= most;
+  const why = /\s/.test(exception)
+    ? 'an entry with blanks: separate its entries by commas'
+    : exception.includes('://') || exception.includes('@')
+      ? 'an entry that is a URL: name hosts only'
+      : slash >= 0 && !isNetwork
+        ? `an entry that is no network: ${exception.slice(0, 100)}`
+        : undefined;
+  if (why === undefined) return;
+  throw new PluginError('usage', `the environment variable NO_PROXY has ${why}`, {
+    hint: 'It has hosts, domains, addresses and networks, such as .example.com,10.0.0.0/8.',
+  });
+}
+
 function covers(exception: string, target: Target): boolean {
   if (exception === '') return false;
   if (exception === '*') return true;
   const slash = exception.lastIndexOf('/');
   const network = exception.slice(0, slash);
-  if (slash > 0 && isIP(network) !== 0) return contains(network, Number(exception.slice(slash + 1)), target.host);
+  if (slash > 0) return contains(network, Number(exception.slice(slash + 1)), target.host);
 
   const { host, port } = splitPort(exception);
   if (host === '' || (port !== '' && port !== target.port)) return false;

@@ -5,7 +5,8 @@
  * Undefined if it is no HTTP URL.
  */
 export function resolveNamedAddress(text: string, from: URL): URL | undefined {
-  const url = URL.parse(text, from);
+  // Some registries leave out the first slash.
+  const url = URL.parse(text.startsWith('v2/') ? `/${text}` : text, from);
   if (!url || !['http:', 'https:'].includes(url.protocol)) return undefined;
   if (url.hostname === from.hostname || url.pathname.startsWith('/v2/'))
     return new URL(`${url.pathname}${url.search}`, from.origin);

@@ -12,6 +12,8 @@ export interface RequestSubject {
   readonly repository: string;
   /** The content, for messages: `blob sha256:…`, `manifest 4.12.0`. */
   readonly what: string;
+  /** The rights that the request is a part of. */
+  readonly actions?: string;
 }
 
 /** A response with its URL after redirects, and the Authorization header of the request. */
@@ -53,7 +55,9 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
         code,
         `${registry} gave a token, which does not allow to ${verb(method)} ${object}${quoted}`,
         {
-          hint: `Use credentials for ${registry} with access to ${repository}, and check that its organization or project exists.`,
+          hint: isReadBeforePush(subject)
+            ? pullHint
+            : `Use credentials for ${registry} with access to ${repository}, and check that its organization or project exists.`,
           settings: ['pullSecret'],
         },
       );
@@ -76,12 +80,22 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
           : 'It may be read-only, or a cache of another registry: name one that accepts images.',
     });
   }
+  if (verb(method) === 'write' && errorCodesOf(reply).includes('BLOB_UPLOAD_UNKNOWN')) {
+    // Another replica of the registry answered, or it lost the upload: a new upload may succeed.
+    return new TransientError(
+      'server-error',
+      `${whole} does not know the upload of ${what}: it answered ${status}`,
+      {},
+    );
+  }
   if (code === 'denied') {
     return new PluginError(
       code,
       `${registry} does not allow this user to ${verb(method)} ${what} of ${repository}${quoted}`,
       {
-        hint: 'Ask for access to the repository, or use the credentials of a user who has it.',
+        hint: isReadBeforePush(subject)
+          ? pullHint
+          : 'Ask for access to the repository, or use the credentials of a user who has it.',
         settings: ['pullSecret'],
       },
     );
@@ -102,6 +116,15 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
   const message = `${where} answered ${status} to a request to ${verb(method)} ${what}${quoted}`;
   return explainStatus(reply, message, code);
 }
+
+/** Returns whether a request reads what a push may skip. Some users may push, and not pull. */
+function isReadBeforePush({ method, actions }: RequestSubject): boolean {
+  return verb(method) === 'read' && actions?.includes('push') === true;
+}
+
+const pullHint =
+  'The user needs the rights to pull and to push there, because content that is there already is not sent again. In Amazon ' +
+  'ECR, pulling is ecr:BatchGetImage, ecr:GetDownloadUrlForLayer and ecr:BatchCheckLayerAvailability.';
 
 // Quay and Harbor answer 403 if a quota is exceeded.
 function isFull(status: number, words: string): boolean {

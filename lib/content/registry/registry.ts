@@ -118,7 +118,7 @@ export class Registry implements ContentStore {
 
   async knownTags(pages: number): Promise<ReadonlySet<string> | undefined> {
     try {
-      return new Set(await readTags(this.#transport, this.#repository, pages));
+      return new Set(await readTags(this.#transport, this.#repository, { pages, isOptional: true }));
     } catch (error) {
       if (isPluginError(error) && error.code !== 'interrupted') return undefined;
       throw error;

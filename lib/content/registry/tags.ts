@@ -14,15 +14,16 @@ const pageCountLimit = 1000;
 
 /**
  * Reads the tags of a repository, page by page; none if it does not exist. Throws `server-error`, `conflict` if
- * it changes meanwhile, and `too-large` above the limit of pages.
+ * it changes meanwhile, and `too-large` above the limit of pages. `isOptional`: the caller continues without the tags, so
+ * each page is asked for once, and a failure says nothing about the registry.
  */
 export async function readTags(
   transport: Transport,
   { registry, repository }: Pick<Reference, 'registry' | 'repository'>,
-  pages = pageCountLimit,
+  { pages = pageCountLimit, isOptional = false }: { readonly pages?: number; readonly isOptional?: boolean } = {},
 ): Promise<string[]> {
   const request = { registry, repository, what: 'list of tags', target: 'tags/list' };
-  return readPages(transport, { ...request, field: 'tags', accept: [404], pages });
+  return readPages(transport, { ...request, field: 'tags', accept: [404], pages, isOptional });
 }
 
 /**
@@ -42,6 +43,7 @@ interface PagedList extends Pick<RegistryRequest, 'registry' | 'repository' | 'w
   readonly target: string;
   readonly field: string;
   readonly pages?: number;
+  readonly isOptional?: boolean;
 }
 
 async function readPages(transport: Transport, list: PagedList): Promise<string[]> {
@@ -87,12 +89,13 @@ async function readFirstPage(transport: Transport, list: PagedList): Promise<Rep
 
 function readPage(
   transport: Transport,
-  { registry, repository, what, scope, accept = [] }: PagedList,
+  { registry, repository, what, scope, accept = [], isOptional = false }: PagedList,
   target: string | URL,
   more: readonly number[] = [],
 ): Promise<Reply> {
   const request = { registry, repository, what, ...(scope !== undefined && { scope }), target, limit: pageLimit };
-  return transport.send({ ...request, method: 'GET', actions: 'pull', accept: [...accept, ...more] });
+  const whole = { ...request, method: 'GET', actions: 'pull', accept: [...accept, ...more] } as const;
+  return isOptional ? transport.sendOnce(whole) : transport.send(whole);
 }
 
 function namesIn({ body }: Reply, field: string, fault: string): string[] {

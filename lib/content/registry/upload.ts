@@ -39,6 +39,8 @@ export class BlobUpload {
   #offset = 0;
   /** The largest offset so far. Repeated bytes are no progress. */
   #furthest = 0;
+  /** Whether the registry did not know an upload that it had begun. */
+  #wasLost = false;
   /** The error of the source. Retrying the request does not fix it. */
   #broken: { error: unknown } | undefined;
 
@@ -90,8 +92,11 @@ export class BlobUpload {
         accept: [400, 404, 405, 411, 413, 416, 501],
       });
       if (reply.status < 300) return true;
-      const wrong = errorCodesOf(reply).some((code) => ['DIGEST_INVALID', 'SIZE_INVALID'].includes(code));
-      if (wrong) throw explainRegistryRefusal({ ...this.#subject, method: 'PUT' }, reply);
+      const codes = errorCodesOf(reply);
+      const isLost = codes.includes('BLOB_UPLOAD_UNKNOWN') && !this.#wasLost;
+      this.#wasLost ||= isLost;
+      if (isLost || codes.some((code) => ['DIGEST_INVALID', 'SIZE_INVALID'].includes(code)))
+        throw explainRegistryRefusal({ ...this.#subject, method: 'PUT' }, reply);
       this.#context.log(
         'debug',
         `${this.#subject.registry} does not accept ${this.#subject.what} in one request: sending chunks`,

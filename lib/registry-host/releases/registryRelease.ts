@@ -35,7 +35,7 @@ export async function openRegistryRelease(
   given: TargetImages = {},
 ): Promise<RegistryRelease> {
   const location = await parseLocation(text.replace(/^oci:(?=[./])/, '')).catch(ignoring('not-found'));
-  if (location?.kind === 'registry') {
+  if (location?.kind === 'registry' && namesRegistry(text)) {
     const { content, close } = await openRegistry(location.reference);
     const { tag, digest } = location.reference;
     try {
@@ -52,7 +52,12 @@ export async function openRegistryRelease(
     return openInstallerRelease(location.path, given, context);
   }
   // For a missing file, the error of this function lists the files of the folder.
-  return openBundledRelease(location?.path ?? text, context);
+  return openBundledRelease(location && 'path' in location ? location.path : text, context);
+}
+
+/** Returns whether a text names a host. Without one it is a file: no release is in Docker’s library. */
+function namesRegistry(text: string): boolean {
+  return /^(?:docker:\/\/|(?:[^/]*[.:][^/]*|localhost)\/)/.test(text);
 }
 
 function isLayout(path: string): Promise<boolean> {

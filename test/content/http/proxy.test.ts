@@ -52,7 +52,6 @@ describe('proxyFor', () => {
     ['10.0.0.0/8', 'https://10.200.3.4/', true],
     ['10.0.0.0/8', 'https://11.0.0.1/', false],
     ['10.0.0.0/8', 'https://registry.example.com/', false],
-    ['10.0.0.0/99', 'https://10.0.0.1/', false],
     ['fd00::/8', 'https://[fd00::12]:5000/', true],
     ['fd00::/8', 'https://[fe80::12]/', false],
     ['[fd00::12]:5000', 'https://[fd00::12]:5000/', true],
@@ -70,6 +69,40 @@ describe('proxyFor', () => {
         .to.throw('the environment variable HTTPS_PROXY is not the URL of an http or https proxy')
         .with.property('code', 'usage');
     }
+  });
+
+  it('refuses a percent sign that is not encoded, and never shows the password', () => {
+    for (const [name, value] of [
+      ['HTTPS_PROXY', 'http://user:100%@proxy:3128'],
+      ['https_proxy', 'us%er:x@proxy:3128'],
+      ['ALL_PROXY', 'http://user:secret%zz@proxy'],
+    ] as const) {
+      expect(() => proxyFor(new URL('https://quay.io/'), { [name]: value }))
+        .to.throw(`the environment variable ${name.toUpperCase()} has a percent sign in its user or password`)
+        .with.property('hint')
+        .that.contains('%25');
+    }
+  });
+
+  it('refuses entries of NO_PROXY that match no host, and shows no password in them', () => {
+    const cases = ['10.0.0.0/99', 'example.com/8', 'http://user:secret@example.com', 'a.example b.example'];
+    for (const entry of cases)
+      expect(() => through('https://10.0.0.1/', `localhost,${entry}`), entry)
+        .to.throw('the environment variable NO_PROXY has an entry')
+        .with.property('message')
+        .that.does.not.contain('secret');
+    expect(through('https://10.0.0.1/', ' .example.com , 10.1.0.0/16,fd00::/8,host:443,')).to.equal(
+      'proxy.example.com:3128',
+    );
+  });
+
+  it('takes ALL_PROXY if the variable of the scheme is not set', () => {
+    const environment = { ALL_PROXY: 'http://all:1', HTTP_PROXY: 'http://plain:2' };
+    expect(proxyFor(new URL('https://quay.io/'), environment)?.host).to.equal('all:1');
+    expect(proxyFor(new URL('http://quay.io/'), environment)?.host).to.equal('plain:2');
+    expect(() => proxyFor(new URL('https://quay.io/'), { all_proxy: 'socks5://proxy:1080' })).to.throw(
+      'ALL_PROXY names a SOCKS proxy',
+    );
   });
 
   it('says of a SOCKS proxy what goes instead', () => {

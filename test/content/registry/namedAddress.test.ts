@@ -15,6 +15,7 @@ const cases: readonly (readonly [named: string, used: string | undefined, strang
   [`http://registry.internal.svc:5000${upload}`, own, 'http://registry.internal.svc:5000'],
   [`//other.example${upload}`, own, 'https://other.example'],
   [`https://user:secret@registry.example:8443${upload}`, own],
+  [upload.slice(1), own],
   ['1?n=5', 'https://registry.example:8443/v2/a/b/blobs/uploads/1?n=5'],
   ['?n=5&last=x', 'https://registry.example:8443/v2/a/b/blobs/uploads/?n=5&last=x'],
   ['https://storage.example/bucket/1?sig=x', 'https://storage.example/bucket/1?sig=x'],

@@ -57,6 +57,14 @@ describe('openRegistryRelease', function () {
       context,
     );
 
+  it('takes a word without a host for a file', async () => {
+    for (const text of ['mirror-registry', 'mirror-registry.tgz', 'files/bundle', 'a.b/release.tar.gz']) {
+      const error = await failureOf(open(text), 'usage');
+      expect(error.message, text).to.match(/there is no /);
+    }
+    expect(opened).to.equal(0);
+  });
+
   it('closes a registry that has no such release', async () => {
     await failureOf(open(`${repository}:9.9.9`), 'not-found');
     expect(opened).to.equal(0);

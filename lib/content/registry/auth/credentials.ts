@@ -1,6 +1,6 @@
 import { lstat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { isFields } from '../../../fields.ts';
+import { fieldsOf, isFields, textOf } from '../../../fields.ts';
 import { isPluginError, messageOf, PluginError } from '../../../errors.ts';
 import { runHelper, type Credential, isHelperName } from './credentialHelper.ts';
 import type { Environment } from '../../http/proxy.ts';
@@ -24,6 +24,7 @@ interface CredentialsFile {
   readonly auths: ReadonlyMap<string, unknown>;
   readonly helpers: ReadonlyMap<string, unknown>;
   readonly store: unknown;
+  readonly warnings: string[];
 }
 
 /**
@@ -74,6 +75,22 @@ export class Credentials {
     return undefined;
   }
 
+  /** What was strange in the files that were read, in words: each is worth a warning. */
+  get warnings(): readonly string[] {
+    return this.#files.flatMap(({ warnings }) => warnings);
+  }
+
+  /** Returns the names of entries for the host of a registry under another port, with their files. */
+  findOtherPorts(registry: string): { readonly name: string; readonly path: string }[] {
+    const host = canonicalHost(registry);
+    return this.#files.flatMap(({ auths, path }) =>
+      [...auths.keys()].flatMap((name) => {
+        const [other = ''] = name.split('/');
+        return other !== host && withoutPort(other) === withoutPort(host) ? [{ name, path }] : [];
+      }),
+    );
+  }
+
   async #load(): Promise<void> {
     const { file, environment } = this.#options;
     const named = file ?? (environment['REGISTRY_AUTH_FILE'] || undefined);
@@ -117,15 +134,18 @@ async function readCredentialsFile(path: string, optional: boolean): Promise<Cre
     if (optional && (isPluginError(cause, 'not-found') || (await isHidden(path)))) return undefined;
     throw unusable(path, messageOf(cause).replace(`${path} `, ''), cause);
   }
-  const value = parseObject(text);
-  if (!value) throw unusable(path, 'is not a JSON object');
+  const written = parseObject(text);
+  if (!written) throw unusable(path, 'is not a JSON object');
+  const secret = readSecretObject(written, path);
+  const value = secret ?? written;
+  const warnings = secret ? [`${path} is a Secret object of a cluster: its .dockerconfigjson is read`] : [];
   const { auths, credHelpers = {}, credsStore } = value;
   // ~/.dockercfg has only the content of `auths`.
   const bare = !('auths' in value || 'credHelpers' in value || 'credsStore' in value);
   const entries = bare ? value : (auths ?? {});
   if (!isFields(entries)) throw unusable(path, 'has “auths” that are not an object');
   if (!isFields(credHelpers)) throw unusable(path, 'has “credHelpers” that are not an object');
-  return { path, auths: byHost(entries), helpers: byHost(credHelpers), store: credsStore };
+  return { path, auths: byHost(entries), helpers: byHost(credHelpers), store: credsStore, warnings };
 }
 
 /**
@@ -137,6 +157,25 @@ function isHidden(path: string): Promise<boolean> {
     () => false,
     (error: unknown) => (error as NodeJS.ErrnoException).code === 'EACCES',
   );
+}
+
+/**
+ * Returns the credentials in a Secret object (`oc get secret pull-secret -o json`); undefined for another object. Throws
+ * `bad-credentials-file` for a Secret without any.
+ */
+function readSecretObject(value: Record<string, unknown>, path: string): Record<string, unknown> | undefined {
+  if (value['kind'] !== 'Secret') return undefined;
+  const keys = ['.dockerconfigjson', '.dockercfg'];
+  const encoded = keys.map((key) => textOf(fieldsOf(value['data'])[key])).find((each) => each !== undefined);
+  const plain = keys.map((key) => textOf(fieldsOf(value['stringData'])[key])).find((each) => each !== undefined);
+  const text = encoded === undefined ? plain : Buffer.from(encoded, 'base64').toString();
+  const content = text === undefined ? undefined : parseObject(text);
+  if (content) return content;
+  throw unusable(path, 'is a Secret object of a cluster without a .dockerconfigjson');
+}
+
+function withoutPort(host: string): string {
+  return host.replace(/:\d+$/, '');
 }
 
 function parseObject(text: string): Record<string, unknown> | undefined {
@@ -175,21 +214,23 @@ function canonicalName(name: string): string {
 function findEntry(file: CredentialsFile, host: string, repository: string): Credential | undefined {
   for (let name = `${host}/${repository}`; ; name = name.slice(0, name.lastIndexOf('/'))) {
     const entry = file.auths.get(name);
-    const credential = isFields(entry) ? readEntry(entry, name, file.path) : undefined;
+    const credential = isFields(entry) ? readEntry(entry, name, file) : undefined;
     if (credential ?? !name.includes('/')) return credential;
   }
 }
 
 /** Reads one entry of `auths`; undefined without a secret. Docker writes such entries if it uses a helper. */
-function readEntry(entry: Record<string, unknown>, name: string, path: string): Credential | undefined {
-  const text = (key: string) => (typeof entry[key] === 'string' && entry[key] !== '' ? entry[key] : undefined);
+function readEntry(entry: Record<string, unknown>, name: string, file: CredentialsFile): Credential | undefined {
+  const { path } = file;
+  const text = (key: string) => textOf(entry[key]);
   const [auth, identityToken, registryToken] = [text('auth'), text('identitytoken'), text('registrytoken')];
   let [username, password] = [text('username'), text('password')];
   if (auth !== undefined) {
     // Some versions of Docker pad the text with zero bytes.
-    const decoded = Buffer.from(auth, 'base64')
-      .toString('utf8')
-      .replace(/(?<!\0)\0+$/, '');
+    const padded = Buffer.from(auth, 'base64').toString('utf8');
+    const decoded = padded.replace(/(?<!\0)\0+$/, '').trimEnd();
+    if (/\s\0*$/.test(padded))
+      file.warnings.push(`the “auth” for ${name} in ${path} ends with a line break or blank, which is left out`);
     const colon = decoded.indexOf(':');
     if (colon < 0) throw unusable(path, `has an “auth” for ${name} that is not base64 of user:password`);
     [username, password] = [decoded.slice(0, colon), decoded.slice(colon + 1)];

@@ -49,6 +49,7 @@ export class Tokens implements Authorizer {
   readonly #insecure: boolean;
   readonly #challenges = new Map<string, Challenge>();
   readonly #tokens = new Map<string, Promise<Token>>();
+  readonly #warned = new Set<string>();
 
   constructor(
     credentials: Credentials,
@@ -68,6 +69,7 @@ export class Tokens implements Authorizer {
     const challenged = this.#challenges.get(registry);
     if (!challenged) return undefined;
     const credential = await this.#credentials.find(registry, repository);
+    this.#warn(this.#credentials.warnings);
     const header =
       challenged.scheme === 'basic' ? basicHeader(credential) : await this.#bearer(request, challenged, credential);
     // Quay gives the same token twice within a second, and refuses it to a user without access.
@@ -124,6 +126,14 @@ export class Tokens implements Authorizer {
     }
   }
 
+  /** Logs each warning once. */
+  #warn(warnings: readonly string[]): void {
+    for (const warning of warnings.filter((each) => !this.#warned.has(each))) {
+      this.#warned.add(warning);
+      this.#context.log('warn', warning);
+    }
+  }
+
   #unauthorized({ registry, repository }: AuthorizationRequest, credential: Credential | undefined): PluginError {
     if (credential) {
       const from = credential.from === undefined ? '' : ` from ${credential.from}`;
@@ -133,7 +143,10 @@ export class Tokens implements Authorizer {
       });
     }
     const files = this.#credentials.files.join(', ');
-    const reason = files ? `there are none for it in ${files}` : 'no credentials file was found';
+    const [other] = this.#credentials.findOtherPorts(registry);
+    const near =
+      other === undefined ? '' : `, but ${other.path} has some for ${other.name}: name the port as the registry has it`;
+    const reason = files ? `there are none for it in ${files}${near}` : 'no credentials file was found';
     return new PluginError('unauthorized', `${registry} requires credentials for ${repository}, and ${reason}`, {
       hint: `Use a pull secret, or log in: podman login ${registry}`,
       settings: ['pullSecret'],

@@ -57,6 +57,37 @@ describe('Credentials', () => {
       expect(error.message).to.equal(`the credentials file ${file} does not exist`);
     });
 
+    it('reads the credentials in a Secret object of a cluster, and says so', async () => {
+      const inner = Buffer.from(JSON.stringify({ auths: { 'quay.io': basic('user:word') } })).toString('base64');
+      const secret = { apiVersion: 'v1', kind: 'Secret', data: { '.dockerconfigjson': inner } };
+      const file = await put('secret.json', secret);
+      const credentials = await loadCredentials({ file, environment: {} });
+      expect(await credentials.find('quay.io', 'a/b')).to.include({ username: 'user', password: 'word' });
+      expect(credentials.warnings).to.deep.equal([
+        `${file} is a Secret object of a cluster: its .dockerconfigjson is read`,
+      ]);
+      const other = await put('other.json', { kind: 'Secret', data: { token: inner } });
+      const error = await failureOf(loadCredentials({ file: other, environment: {} }));
+      expect(error.message).to.contain('is a Secret object of a cluster without a .dockerconfigjson');
+    });
+
+    it('leaves out a line break at the end of an auth, and says so', async () => {
+      const file = await put('secret.json', { auths: { 'quay.io': basic('user:word\n') } });
+      const credentials = await loadCredentials({ file, environment: {} });
+      expect(await credentials.find('quay.io', 'a/b')).to.include({ password: 'word' });
+      expect(credentials.warnings).to.deep.equal([
+        `the “auth” for quay.io in ${file} ends with a line break or blank, which is left out`,
+      ]);
+    });
+
+    it('knows the entries for another port of a host', async () => {
+      const file = await put('secret.json', { auths: { 'a.example': basic('u:p'), 'b.example:1/x': basic('u:p') } });
+      const credentials = await loadCredentials({ file, environment: {} });
+      expect(credentials.findOtherPorts('a.example:5000')).to.deep.equal([{ name: 'a.example', path: file }]);
+      expect(credentials.findOtherPorts('b.example')).to.deep.equal([{ name: 'b.example:1/x', path: file }]);
+      expect(credentials.findOtherPorts('a.example')).to.deep.equal([]);
+    });
+
     it('names a malformed file and shows nothing of it', async () => {
       for (const content of [
         '{"auths": {"quay.io": {"auth": "c2VjcmV0"}',
