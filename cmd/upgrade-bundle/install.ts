@@ -182,7 +182,7 @@ function formatEnd(
   if (dryRun !== 'none') return 'Nothing was written.';
   if (nodes === undefined)
     return 'The agents wait for their executable: run install again, without --wait=false, to bring it to them.';
-  const where = nodes === 1 ? 'the node' : `all ${nodes} nodes`;
+  const where = nodes === 1 ? 'the node' : `${nodes} nodes`;
   const [more, option] = mirror ? [', and mirrors run on the control plane', ' --mirror'] : ['', ''];
   return `Agents are ready on ${where}${more}. Next: oc adm-upgrade-bundle preflight${option}${access}`;
 }

@@ -5,7 +5,7 @@ import { subjectOf, type Finding, type Weight } from '../../cluster/finding.ts';
 import { isSelected } from '../../cluster/labelSelector.ts';
 import { blocks } from '../../cluster/platformStops.ts';
 import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
-import { parseQuantity, readNode, type ClusterNode } from './node.ts';
+import { type ClusterNode, isPoolNode, parseQuantity, readNode } from './node.ts';
 import { isControlPlane } from './nodeCheck.ts';
 import { topologyOf } from './operatorCheck.ts';
 import type { ClusterSurvey } from './survey.ts';
@@ -93,7 +93,7 @@ export function checkCapacity({
   infrastructures,
 }: Pick<ClusterSurvey, 'nodes' | 'workloads' | 'pools' | 'infrastructures'>): Finding[] {
   if (isSingleNode(infrastructures)) return [];
-  const loads = nodes.map((node) => loadOf(node, workloads));
+  const loads = nodes.filter((node) => isPoolNode(readNode(node))).map((node) => loadOf(node, workloads));
   return [true, false].flatMap((controlPlane): Finding[] => {
     const own = loads.filter((load) => isControlPlane(load.node) === controlPlane);
     const owned = pools.filter(({ metadata }) => (metadata.name === 'master') === controlPlane);

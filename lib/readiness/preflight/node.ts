@@ -1,5 +1,7 @@
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
+import { nameSome } from '../../failures.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
+import type { Finding } from '../../cluster/finding.ts';
 import { isSelected } from '../../cluster/labelSelector.ts';
 import { conditionsOf } from '../../cluster/storedObject.ts';
 import { normalizeImage } from '../lint/image.ts';
@@ -102,4 +104,104 @@ function tolerates({ key, operator, value, effect }: Fields, taint: Fields): boo
   if (effect !== undefined && effect !== '' && effect !== taint['effect']) return false;
   if (operator === 'Exists') return key === undefined || key === '' || key === taint['key'];
   return key === taint['key'] && (value ?? '') === (taint['value'] ?? '');
+}
+
+/** The architectures that agents exist for, by their names in Go. */
+export const agentArchitectures = ['amd64', 'arm64'] as const;
+
+/** The label in which kubelets state their operating system. */
+const systemLabel = 'kubernetes.io/os';
+
+/**
+ * The labels of nodes without a machine: those of a virtual kubelet (virtual-kubelet, node-cli), of Liqo, and of KWOK.
+ * Agents tolerate every taint, so taints do not keep them away.
+ */
+const notVirtual = [
+  { key: 'type', operator: 'NotIn', values: ['virtual-kubelet', 'kwok'] },
+  { key: 'liqo.io/type', operator: 'NotIn', values: ['virtual-node'] },
+];
+
+/** Other architectures of OpenShift. Nodes without the label count as those of an agent. */
+const supported = [{ key: 'kubernetes.io/arch', operator: 'NotIn', values: ['ppc64le', 's390x'] }];
+
+/** The fields of a pod spec that keep agents off nodes on which none can run. */
+export const agentPlacement = {
+  nodeSelector: { [systemLabel]: 'linux' },
+  affinity: {
+    nodeAffinity: {
+      requiredDuringSchedulingIgnoredDuringExecution: {
+        nodeSelectorTerms: [{ matchExpressions: [...notVirtual, ...supported] }],
+      },
+    },
+  },
+} as const;
+
+/**
+ * Returns whether the machine config operator updates a node. It leaves out Windows nodes
+ * (openshift/machine-config-operator, pkg/helpers, IsWindows), and a virtual node has no machine.
+ */
+export function isPoolNode(node: ClusterNode): boolean {
+  return systemOf(node) === 'linux' && !isVirtual(node);
+}
+
+/** Returns whether an agent exists for a node. */
+export function mayHaveAgent(node: ClusterNode): boolean {
+  return isPoolNode(node) && isCovered(node, agentArchitectures);
+}
+
+/** Returns whether a node has one of some architectures. Of none, each counts. */
+export function isCovered({ architecture }: ClusterNode, architectures: readonly string[]): boolean {
+  return architectures.length === 0 || architecture === '' || architectures.includes(architecture);
+}
+
+/**
+ * Names nodes on which no agent runs, with the reason; undefined if there is none: `win-0 (Windows)`. `architectures`:
+ * those of the installed executables; by default all that agents exist for.
+ */
+export function nameWithoutAgent(
+  nodes: readonly ClusterNode[],
+  architectures: readonly string[] = agentArchitectures,
+): string | undefined {
+  const others = nodes.filter((node) => !mayHaveAgent(node) || !isCovered(node, architectures));
+  const names = others.map((node) => `${node.name} (${reasonOf(node)})`);
+  return names.length === 0 ? undefined : nameSome(names.sort());
+}
+
+const advice = {
+  outside: 'Nothing to do for the update of OpenShift. Update such nodes afterwards, as their own operator says.',
+  architecture: 'Let a mirror serve the release to them: no agent loads their images before the update.',
+};
+
+/** Finds nodes on which no agent runs: one finding for those outside of all pools, and one for architectures. */
+export function checkAgentNodes(nodes: readonly ClusterNode[]): Finding[] {
+  const outside = nameWithoutAgent(nodes.filter((node) => !isPoolNode(node)));
+  const others = nameWithoutAgent(nodes.filter(isPoolNode));
+  const subject = { kind: 'Node', name: '' };
+  const own = { check: 'nodes', subject } as const;
+  const findings: Finding[] = [];
+  if (outside !== undefined) {
+    const message = `in no machine config pool, and not checked: ${outside}`;
+    findings.push({ ...own, severity: 'info', message, advice: advice.outside });
+  }
+  if (others !== undefined)
+    findings.push({ ...own, severity: 'warning', message: `no agent runs on ${others}`, advice: advice.architecture });
+  return findings;
+}
+
+function reasonOf(node: ClusterNode): string {
+  if (isVirtual(node)) return 'virtual kubelet';
+  if (isPoolNode(node)) return node.architecture;
+  const system = systemOf(node);
+  return system === 'windows' ? 'Windows' : system;
+}
+
+// As in the machine config operator, a node without the label counts as Linux.
+function systemOf({ labels }: ClusterNode): string {
+  return textOf(labels[systemLabel]) ?? 'linux';
+}
+
+// Some providers set only the taint of their node.
+function isVirtual({ labels, taints }: ClusterNode): boolean {
+  const isTainted = taints.some(({ key }) => /^(?:virtual-kubelet\.io|virtual-node\.[^/]+)\//.test(String(key)));
+  return isTainted || notVirtual.some(({ key, values }) => values.includes(String(labels[key])));
 }

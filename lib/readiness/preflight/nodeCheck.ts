@@ -4,7 +4,7 @@ import { goArchitecture, oldestKubelet, type Architecture } from '../../release/
 import { nameSome } from '../../failures.ts';
 import type { Check, Finding, Weight } from '../../cluster/finding.ts';
 import { blocks } from '../../cluster/platformStops.ts';
-import { mayRunOn, type ClusterNode } from './node.ts';
+import { type ClusterNode, mayHaveAgent, mayRunOn } from './node.ts';
 import { isByDigest } from '../lint/image.ts';
 import { checkNodeDisks, type DiskNeeds, type NodeDisks } from './nodeDisks.ts';
 import type { PodTemplate } from './podTemplate.ts';
@@ -58,6 +58,7 @@ export function checkNode(
   knowledge: NodeKnowledge,
 ): Finding[] {
   const find = findingsOf(node);
+  const loaded = mayHaveAgent(node) ? bundle : undefined;
   return [
     ...(node.ready ? [] : [find('nodes', blocks('nodeDown'), 'is not ready', advice.ready)]),
     ...(node.schedulable ? [] : [find('nodes', warns, 'is cordoned', advice.cordon(node.name))]),
@@ -65,9 +66,9 @@ export function checkNode(
       ? [find('nodes', blocks('diskPressure'), 'is short of disk space (DiskPressure)', advice.pressure)]
       : []),
     ...(bundle ? [...checkArchitecture(node, bundle, find), ...checkKubelet(node, bundle, find)] : []),
-    ...(bundle ? checkNodeDisks(node, knowledge.disks.get(node.name), diskNeedsOf(node, bundle, knowledge)) : []),
+    ...(loaded ? checkNodeDisks(node, knowledge.disks.get(node.name), diskNeedsOf(node, loaded, knowledge)) : []),
     ...checkPresent(node, neededNow(node, templates, running), knowledge, find),
-    ...(bundle ? [...checkNext(node, bundle, knowledge, find), ...checkLeftOut(node, bundle, knowledge)] : []),
+    ...(loaded ? [...checkNext(node, loaded, knowledge, find), ...checkLeftOut(node, loaded, knowledge)] : []),
   ];
 }
 

@@ -24,7 +24,7 @@ import { checkImageRemoval } from './imageRemoval.ts';
 import { checkImageRetention } from './imageRetention.ts';
 import { checkMirroredStreams } from './mirroredStreams.ts';
 import { checkMirrorSignatures } from './mirrorSignatures.ts';
-import { readNode } from './node.ts';
+import { checkAgentNodes, isPoolNode, mayHaveAgent, readNode } from './node.ts';
 import { checkLeftOut, checkNode, type NodeKnowledge } from './nodeCheck.ts';
 import { unpackedFactor } from './nodeDisks.ts';
 import { checkCatalogs, checkEtcdMembers, checkOperators, checkPools } from './operatorCheck.ts';
@@ -125,13 +125,14 @@ export async function runPreflight(
     ...checkSitePins(survey),
     ...checkImageRemoval(survey, plan ? plan.size * unpackedFactor : 0),
     ...(await checkWaitingController(cluster)),
+    ...checkAgentNodes(survey.nodes.map(readNode)),
     ...checkNodes(survey, templates, clusterVersion, plan),
-    ...checkDrills(survey.nodes),
+    ...checkDrills(listPoolNodes(survey)),
   ];
   const { findings, unused } = ignoreFindings(found, ignore);
   return {
     ...{ cluster: cluster.name, version, target: plan?.version },
-    ...{ nodes: survey.nodes.length, workloads: templates.length },
+    ...{ nodes: listPoolNodes(survey).length, workloads: templates.length },
     ready: findings.every(({ severity, ignored }) => severity !== 'blocker' || ignored === true),
     findings: sortFindings(findings),
     unused,
@@ -234,7 +235,11 @@ function checkNodes(
 ): Finding[] {
   const knowledge = knowledgeOf(survey);
   const running = runningImages(clusterVersion);
-  return survey.nodes.flatMap((node) => checkNode(readNode(node), templates, running, plan, knowledge));
+  return listPoolNodes(survey).flatMap((node) => checkNode(readNode(node), templates, running, plan, knowledge));
+}
+
+function listPoolNodes({ nodes }: Pick<ClusterSurvey, 'nodes'>): StoredObject[] {
+  return nodes.filter((node) => isPoolNode(readNode(node)));
 }
 
 /**
@@ -243,7 +248,8 @@ function checkNodes(
  */
 export async function findLeftOut(cluster: Cluster, base: BundleBase): Promise<Finding[]> {
   const survey = await surveyCluster(cluster);
-  return survey.nodes.flatMap((node) => checkLeftOut(readNode(node), { base }, knowledgeOf(survey)));
+  const nodes = survey.nodes.map(readNode).filter(mayHaveAgent);
+  return nodes.flatMap((node) => checkLeftOut(node, { base }, knowledgeOf(survey)));
 }
 
 function knowledgeOf(survey: ClusterSurvey): NodeKnowledge {

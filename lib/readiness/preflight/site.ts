@@ -9,7 +9,7 @@ import { hexOf, isDigest } from '../../content/oci/digest.ts';
 import { digestIn, repositoryIn } from '../../content/oci/reference.ts';
 import { readImagePolicy, rootFingerprint } from '../../release/sigstore/imagePolicy.ts';
 import { parseArchitecture } from '../../release/version.ts';
-import { readNode } from './node.ts';
+import { isPoolNode, mayHaveAgent, readNode } from './node.ts';
 import { listOwnAcknowledgements } from './acknowledgements.ts';
 import { pinnedOf } from './pinnedImageSets.ts';
 import { readPodTemplate } from './podTemplate.ts';
@@ -30,7 +30,8 @@ export async function readSite(
 ): Promise<SiteReport> {
   const clusterVersion = survey.versions[0] ?? clusterVersionReference;
   const { version, channel = '', multi, releases } = readClusterVersion(clusterVersion);
-  const architectures = [...new Set(survey.nodes.map((node) => readNode(node).architecture))];
+  const nodes = survey.nodes.filter((node) => isPoolNode(readNode(node)));
+  const architectures = [...new Set(nodes.map((node) => readNode(node).architecture))];
   const [architecture = 'amd64'] = architectures;
   return {
     formatVersion: 1,
@@ -44,7 +45,7 @@ export async function readSite(
       const [release = '', state = ''] = [textOf(entry['version']), textOf(entry['state'])];
       return { version: release, state, image };
     }),
-    nodes: survey.nodes.map((node) => describeNode(node, survey)),
+    nodes: nodes.map((node) => describeNode(node, survey)),
     pools: survey.pools.map(describePool),
     featureGates: readFeatureGates(survey),
     policies: [...survey.imagePolicies, ...survey.namespacedImagePolicies].map(describePolicy),
@@ -97,7 +98,8 @@ function describePolicy(object: StoredObject): NonNullable<SiteReport['policies'
 /** Lists the images that each node has: images that its kubelet lists, and pinned images. */
 function listHeldImages(survey: ClusterSurvey): Record<string, string[]> {
   const pinned = pinnedOf(survey);
-  const sets = survey.nodes.map(readNode).map(({ name, images }) => new Set([...images, ...(pinned.get(name) ?? [])]));
+  const nodes = survey.nodes.map(readNode).filter(mayHaveAgent);
+  const sets = nodes.map(({ name, images }) => new Set([...images, ...(pinned.get(name) ?? [])]));
   const [first = new Set<string>(), ...others] = sets;
   const common = [...first].filter((image) => others.every((images) => images.has(image))).sort();
   const held: Record<string, string[]> = {};

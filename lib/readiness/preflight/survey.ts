@@ -5,7 +5,7 @@ import type { StoredObject } from '../../cluster/storedObject.ts';
 import type { Finding } from '../../cluster/finding.ts';
 import { listDenied, type AccessRequest } from '../../cluster/accessReview.ts';
 import { MirrorSets } from '../../content/registry/mirrors.ts';
-import { readNode } from './node.ts';
+import { type ClusterNode, isPoolNode, readNode } from './node.ts';
 import { readDisks, type NodeDisks } from './nodeDisks.ts';
 import { workloadKinds } from './podTemplate.ts';
 
@@ -90,8 +90,8 @@ export async function surveyCluster(cluster: Cluster): Promise<ClusterSurvey> {
   const listed = (name: keyof typeof surveyedKinds): readonly StoredObject[] => lists.get(name) ?? [];
   const nodes = listed('nodes');
   const [noSpace] = await listDenied(cluster, [spaceRequest]);
-  // A request to a node that is down would take long.
-  const asked = noSpace === undefined ? nodes.filter((node) => readNode(node).ready) : [];
+  // A request to a node that is down, or has no machine, would take long.
+  const asked = noSpace === undefined ? nodes.filter((node) => isAnswering(readNode(node))) : [];
   if (noSpace !== undefined)
     findings.push(unknownFinding(noSpace, 'info', 'Node', 'the free space of nodes is unknown'));
   return {
@@ -129,6 +129,10 @@ export async function surveyCluster(cluster: Cluster): Promise<ClusterSurvey> {
     kubeletCertificates: await askKubelets(asked, (node) => readValidity(cluster, node)),
     findings,
   };
+}
+
+function isAnswering(node: ClusterNode): boolean {
+  return node.ready && isPoolNode(node);
 }
 
 /** The right to ask kubelets for their free space. */

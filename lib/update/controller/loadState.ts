@@ -1,7 +1,7 @@
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { listNames, type BundleCondition } from '../conditions.ts';
 import { isIgnored } from '../../cluster/ignoredFindings.ts';
-import { readNode, type ClusterNode } from '../../readiness/preflight/node.ts';
+import { mayHaveAgent, nameWithoutAgent, readNode, type ClusterNode } from '../../readiness/preflight/node.ts';
 import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
 import type { KnownProgress } from './nodeReports.ts';
 import type { BaseState } from '../nodeReport.ts';
@@ -9,7 +9,7 @@ import type { NodeProgress, UpgradeBundle } from '../upgradeBundle.ts';
 
 /** The progress of all nodes of a cluster in loading images. */
 export interface LoadState {
-  /** An entry for each node of the cluster. A node without a report waits. */
+  /** An entry for each node that may have an agent. A node without a report waits. */
   readonly nodes: readonly NodeProgress[];
   /** The entries of nodes that have reported. */
   readonly known: readonly NodeProgress[];
@@ -42,9 +42,8 @@ export function readLoadState(
   const { ignore = [] } = spec;
   const isOverruled = ({ ready, name }: ClusterNode): boolean =>
     !ready && isIgnored({ check: 'nodes', subject: { kind: 'Node', name } }, ignore);
-  const nodes = objects
-    .map(readNode)
-    .filter((node) => node.labels['kubernetes.io/os'] !== 'windows' && !isOverruled(node));
+  const all = objects.map(readNode);
+  const nodes = all.filter((node) => mayHaveAgent(node) && !isOverruled(node));
   const waiting = { phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
   const entries = nodes.map(({ name }) => reports.get(name)?.progress ?? { name, ...waiting });
   // A node that has everything may be silent, for example while it boots.
@@ -59,7 +58,7 @@ export function readLoadState(
     done,
     base: findBaseGaps(entries, reports),
     turn: nextTurn(control, new Set(silent), status?.turn),
-    condition: { type: 'Loaded', ...describe(entries, silent, done) },
+    condition: { type: 'Loaded', ...describe(entries, silent, done, nameWithoutAgent(all)) },
   };
 }
 
@@ -96,14 +95,22 @@ function nextTurn(
   return unloadedNodes.toSorted((a, b) => (rank(a) < rank(b) ? -1 : 1))[0]?.name;
 }
 
-function describe(entries: readonly NodeProgress[], silent: readonly string[], done: boolean) {
-  if (done) return { status: 'True', reason: 'Loaded', message: 'all nodes have all images' } as const;
+function describe(
+  entries: readonly NodeProgress[],
+  silent: readonly string[],
+  done: boolean,
+  withoutAgent: string | undefined,
+) {
+  const but = withoutAgent === undefined ? [] : [`no agent runs on ${withoutAgent}`];
+  if (done)
+    return { status: 'True', reason: 'Loaded', message: ['all nodes have all images', ...but].join('; ') } as const;
   const failed = entries.filter(({ phase }) => phase === 'Failed');
   const unloadedNodes = entries.filter((entry) => !hasAll(entry)).map(({ name }) => name);
   const words = [
     ...failed.slice(0, 10).map(({ name, message = 'failed' }) => `${name}: ${message}`),
     ...(silent.length > 0 ? [`no report from ${listNames(silent)}`] : []),
     `${listNames(unloadedNodes)} ${unloadedNodes.length === 1 ? 'does' : 'do'} not have all images yet`,
+    ...but,
   ];
   const reason = failed.length > 0 ? 'NodesFailed' : silent.length > 0 ? 'NodesMissing' : 'Loading';
   return { status: 'False', reason, message: words.join('; ') } as const;

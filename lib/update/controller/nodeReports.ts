@@ -1,5 +1,5 @@
 import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
-import { readNode } from '../../readiness/preflight/node.ts';
+import { isPoolNode, mayHaveAgent, readNode } from '../../readiness/preflight/node.ts';
 import { clearCondition, listNames, type BundleCondition } from '../conditions.ts';
 import { parseReport, readRenewal, type BackupReport, type BaseState } from '../nodeReport.ts';
 import { hasEnded, isAtLeast, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
@@ -68,14 +68,17 @@ export function describeNodes({ bundle, site, reports }: ReportedSite, now = Dat
   const isOld = now - Date.parse(bundle.metadata.creationTimestamp ?? '') > silenceLimit;
   const isBefore = !hasEnded(bundle) && !isAtLeast(bundle, 'Upgrading');
   const nodes = isBefore
-    ? site.nodes.map((node) => ({ ...readNode(node), said: conditionsOf(node).get('Ready') }))
+    ? site.nodes
+        .map((node) => ({ ...readNode(node), said: conditionsOf(node).get('Ready') }))
+        .filter((node) => isPoolNode(node))
     : [];
   const unready = nodes.flatMap(({ name, ready, said }) =>
     ready ? [] : [`node ${name} is not ready: ${said?.message ?? 'it has never reported'}`],
   );
   const silent = nodes
-    .filter(({ name, ready, labels }) => {
-      const isExpected = ready && labels['kubernetes.io/os'] !== 'windows';
+    .filter((node) => {
+      const { name, ready } = node;
+      const isExpected = ready && mayHaveAgent(node);
       return isExpected && reports.get(name)?.isRecent !== true && (reports.has(name) || isOld);
     })
     .map(({ name }) => name);

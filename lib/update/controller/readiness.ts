@@ -5,7 +5,7 @@ import type { StoredObject } from '../../cluster/storedObject.ts';
 import { readClusterVersion } from '../../cluster/clusterVersion.ts';
 import type { Finding } from '../../cluster/finding.ts';
 import { listServed } from '../../cluster/servedObjects.ts';
-import { readNode } from '../../readiness/preflight/node.ts';
+import { isPoolNode, readNode } from '../../readiness/preflight/node.ts';
 import { checkNode } from '../../readiness/preflight/nodeCheck.ts';
 import { checkDrains } from '../../readiness/preflight/drainCheck.ts';
 import { checkEtcdMembers, checkOperators, checkPools } from '../../readiness/preflight/operatorCheck.ts';
@@ -73,6 +73,7 @@ export async function findObstacles(
   const supply = { mirrored: hasMirrors({ images }, mirrors), pinsImages: pinning !== undefined, featureSet };
   const { clusterVersion } = site;
   const existing = site.osImageStreams.find(({ metadata: { name } }) => name === 'cluster');
+  const nodes = site.nodes.map(readNode).filter(isPoolNode);
   const findings = [
     ...checkPath(site.clusterVersion, target, supply),
     ...checkStreams(streams, metadata.release, { ...supply, clusterVersion, existing }),
@@ -81,7 +82,7 @@ export async function findObstacles(
     ...checkOperators(site.operators, isMinor),
     ...checkPools(site.pools, isPaused),
     ...(await findHazards(cluster)),
-    ...site.nodes.flatMap((node) => checkNode(readNode(node), [], [], load && needs, knowledge)),
+    ...nodes.flatMap((node) => checkNode(node, [], [], load && needs, knowledge)),
   ];
   return findings.filter(({ severity }) => severity === 'blocker');
 }

@@ -1,7 +1,7 @@
 import { fieldsOf } from '../../fields.ts';
 import { isInstalled } from '../releaseState.ts';
 import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
-import { readNode } from '../../readiness/preflight/node.ts';
+import { isPoolNode, readNode } from '../../readiness/preflight/node.ts';
 import { describeDegraded } from '../../readiness/preflight/operatorCheck.ts';
 
 /** The progress of the cluster itself in an update. */
@@ -28,7 +28,9 @@ export function readProgress(
     ...(trouble ? [conditions.get(trouble[0])?.message ?? ''] : []),
     ...(isInstalled(clusterVersion, release) ? [] : [conditions.get('Progressing')?.message ?? '']),
     ...pools.flatMap(describePool),
-    ...nodes.flatMap((node) => (readNode(node).ready ? [] : [`node ${node.metadata.name} is not ready`])),
+    ...nodes.map(readNode).flatMap((node) => {
+      return node.ready || !isPoolNode(node) ? [] : [`node ${node.name} is not ready`];
+    }),
   ].filter((text) => text !== '');
   if (!isInstalled(clusterVersion, release)) {
     return { done: false, reason: trouble?.[2] ?? 'Updating', message: words.join('; ') || 'the update has begun' };

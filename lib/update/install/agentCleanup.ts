@@ -1,3 +1,4 @@
+import { agentPlacement } from '../../readiness/preflight/node.ts';
 import { dirname } from 'node:path';
 import { fieldsOf, listOf, type Fields } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
@@ -71,6 +72,8 @@ export function cleaningSet(agents: KubernetesObject, options: CleanupOptions): 
       template: {
         metadata: keep(fieldsOf(template['metadata']), ['labels', 'annotations']),
         spec: {
+          // Agents of earlier versions were on every node.
+          ...agentPlacement,
           ...keep(pod, ['serviceAccountName', 'priorityClassName', 'hostPID', 'tolerations']),
           terminationGracePeriodSeconds: 1,
           containers: [cleaner],

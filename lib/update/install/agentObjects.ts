@@ -1,3 +1,4 @@
+import { agentPlacement } from '../../readiness/preflight/node.ts';
 import { basename, dirname } from 'node:path/posix';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { executablePath } from '../../node/machine/paths.ts';
@@ -129,7 +130,7 @@ function serviceSpec(metrics: boolean): object {
 
 /**
  * Returns the DaemonSet of an account: one controller on each control plane node, of which one leads, or one agent on
- * every node.
+ * every node that may have one.
  */
 function daemonSet(account: Account, options: AgentOptions): KubernetesObject {
   const isAgent = account === 'agent';
@@ -152,6 +153,7 @@ function daemonSet(account: Account, options: AgentOptions): KubernetesObject {
       spec: {
         serviceAccountName: account,
         priorityClassName: 'openshift-user-critical',
+        ...agentPlacement,
         ...(isAgent ? { hostPID: true } : { affinity: controlPlaneAffinity(options) }),
         tolerations: [{ operator: 'Exists' }],
         terminationGracePeriodSeconds: 30,

@@ -1,3 +1,4 @@
+import { agentArchitectures } from '../../readiness/preflight/node.ts';
 import { executablePath } from '../../node/machine/paths.ts';
 
 /** The path of the token of the agents, in a container and below the root directory of an agent. */
@@ -10,20 +11,25 @@ export const keyringPath = '/run/secrets/oc-upgrade-bundle-keys/keys.asc';
 export const executablePort = 8081;
 
 /** The architectures that have executables: the names of Kubernetes, and of `uname -m`. */
-export const machines = { amd64: 'x86_64', arm64: 'aarch64' } as const;
+export const machines: Readonly<Record<NodeArchitecture, string>> = { amd64: 'x86_64', arm64: 'aarch64' };
 
 /** An architecture, by its name in Kubernetes. */
-export type NodeArchitecture = keyof typeof machines;
+export type NodeArchitecture = (typeof agentArchitectures)[number];
 
 /** The SHA-256 of the executable for each architecture, in hex digits. */
 export type ExecutableDigests = Readonly<Partial<Record<NodeArchitecture, string>>>;
 
 /** Returns the environment variables with the digests of the executables, for an agent’s container. */
 export function describeExecutables(digests: ExecutableDigests): { name: string; value: string }[] {
-  return Object.entries(machines).flatMap(([architecture, machine]) => {
-    const digest = digests[architecture as NodeArchitecture];
-    return digest === undefined ? [] : [{ name: `EXECUTABLE_${machine}`, value: digest }];
+  return agentArchitectures.flatMap((architecture) => {
+    const value = digests[architecture];
+    return value === undefined ? [] : [{ name: executableVariable(architecture), value }];
   });
+}
+
+/** Returns the name of the environment variable with the digest of the executable for an architecture. */
+export function executableVariable(architecture: NodeArchitecture): string {
+  return `EXECUTABLE_${machines[architecture]}`;
 }
 
 /**

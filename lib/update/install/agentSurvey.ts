@@ -5,7 +5,15 @@ import { agentNamespace } from '../upgradeBundle.ts';
 import { agentLabels } from './metricsObjects.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { conditionsOf, timeOfEvent, type StoredObject } from '../../cluster/storedObject.ts';
-import { readNode, type ClusterNode } from '../../readiness/preflight/node.ts';
+import { executableVariable, type NodeArchitecture } from './agentScript.ts';
+import {
+  agentArchitectures,
+  type ClusterNode,
+  isCovered,
+  mayHaveAgent,
+  nameWithoutAgent,
+  readNode,
+} from '../../readiness/preflight/node.ts';
 
 /** The pod of an agent on a node, or the lack of one. */
 export interface AgentPod {
@@ -23,13 +31,15 @@ export interface AgentPod {
 
 /** The agents of a cluster. */
 export interface AgentSurvey {
-  /** One entry for each node, sorted by the names of the nodes. */
+  /** One entry for each node on which an agent can run, sorted by the names of the nodes. */
   readonly pods: readonly AgentPod[];
   /**
-   * Whether every node has an agent that is ready and of the present template, and every control plane node such a
+   * Whether every such node has an agent that is ready and of the present template, and every control plane node such a
    * controller, if controllers are installed.
    */
   readonly complete: boolean;
+  /** The names of the other nodes, with the reason; undefined if there are none. */
+  readonly withoutAgent: string | undefined;
 }
 
 /** The DaemonSet of the controllers. */
@@ -58,14 +68,27 @@ export async function surveyAgents(cluster: Cluster): Promise<AgentSurvey> {
     cluster.list('v1', 'Pod', { namespace: agentNamespace, labelSelector }),
   ]);
   const mine = pods.filter((pod) => pod.metadata['deletionTimestamp'] === undefined);
-  const places = nodes.map(readNode).map((node) => {
+  const all = nodes.map(readNode);
+  const architectures = set ? readArchitectures(set) : [];
+  const able = all.filter((node) => mayHaveAgent(node) && isCovered(node, architectures));
+  const places = able.map((node) => {
     return { node, pod: mine.find(({ spec }) => fieldsOf(spec)['nodeName'] === node.name) };
   });
+  // A pod on another node never gets ready, and may never end.
+  const others = pods.filter(({ spec }) => !able.some(({ name }) => name === fieldsOf(spec)['nodeName'])).length;
   const refusal = places.every(({ pod }) => pod) ? undefined : await findRefusal(cluster);
   const surveyed = places.map(({ node, pod }) => describe(node, pod, refusal));
-  const settled = set !== undefined && isSettled(set) && (!controllers || isSettled(controllers));
+  const settled = set !== undefined && isSettled(set, others) && (!controllers || isSettled(controllers));
   const complete = settled && surveyed.every(({ ready }) => ready);
-  return { pods: surveyed.toSorted((a, b) => (a.node < b.node ? -1 : 1)), complete };
+  const sorted = surveyed.toSorted((a, b) => (a.node < b.node ? -1 : 1));
+  return { pods: sorted, complete, withoutAgent: nameWithoutAgent(all, architectures) };
+}
+
+/** Returns the architectures for which a DaemonSet names executables; none in one that needs no executable. */
+function readArchitectures({ spec }: StoredObject): NodeArchitecture[] {
+  const [container] = listOf(fieldsAt(spec, 'template', 'spec')['containers']);
+  const names = listOf(container?.['env']).map(({ name }) => name);
+  return agentArchitectures.filter((architecture) => names.includes(executableVariable(architecture)));
 }
 
 /** Returns the latest reason why the pods of the agents were refused, such as a quota or a missing class of priority. */
@@ -78,13 +101,13 @@ async function findRefusal(cluster: Cluster): Promise<string | undefined> {
   return textOf(latest?.['message']);
 }
 
-/** Returns whether all pods of a DaemonSet are of its present template, and ready. */
-function isSettled({ metadata, status }: StoredObject): boolean {
+/** Returns whether all pods of a DaemonSet, except some others, are of its present template, and ready. */
+function isSettled({ metadata, status }: StoredObject, others = 0): boolean {
   const { observedGeneration, ...counted } = fieldsOf(status);
   const names = ['desiredNumberScheduled', 'updatedNumberScheduled', 'numberReady'];
   const counts = names.map((name) => Number(counted[name] ?? 0));
   const isCurrent = Number(observedGeneration ?? 0) >= Number(fieldsOf(metadata)['generation'] ?? 0);
-  return isCurrent && counts.every((count) => count === counts[0]);
+  return isCurrent && counts.every((count) => count >= (counts[0] ?? 0) - others);
 }
 
 function describe(

@@ -7,11 +7,18 @@ import { agentObjects } from './agentObjects.ts';
 import { agentSet } from './agentSurvey.ts';
 import { readAgentVersion } from './agentVersion.ts';
 import { compareTrust, gatherTrust, noTrust, readTrust, type WantedTrust } from './agentTrust.ts';
-import { machines } from './agentScript.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { Executable } from './executable.ts';
 import { machineConfigDaemon, readDaemonImage } from '../../readiness/preflight/agentImage.ts';
-import { readNode, type ClusterNode } from '../../readiness/preflight/node.ts';
+import {
+  agentArchitectures,
+  type ClusterNode,
+  isCovered,
+  isPoolNode,
+  mayHaveAgent,
+  nameWithoutAgent,
+  readNode,
+} from '../../readiness/preflight/node.ts';
 import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
 import { serviceMonitor, serviceMonitorKind } from './metricsObjects.ts';
 import type { AdmissionMode } from './pullPolicyAdmission.ts';
@@ -38,8 +45,8 @@ const firstWithRules = '1.25.0';
 /**
  * Returns the objects of an installation for a cluster. The agents use the image of its machine config daemons, which
  * every node has. Logs objects that its Kubernetes does not serve, and changes of the agents’ trust. Throws
- * `unsupported` for a cluster without machine config daemons, for nodes without an executable, and for `deny` if
- * policies are not served. Also throws the errors of gatherTrust and of reading.
+ * `unsupported` for a cluster without machine config daemons, for a control plane without an executable, and for `deny`
+ * if policies are not served. Also throws the errors of gatherTrust and of reading.
  */
 export async function planInstallation(
   cluster: Cluster,
@@ -68,7 +75,7 @@ export async function planInstallation(
   const image = await findImage(cluster);
   // Printed objects need no executable: nodes then wait for one.
   const nodes = (await cluster.list('v1', 'Node')).map(readNode);
-  if (executables.length > 0) checkArchitectures(nodes, executables);
+  checkNodes(nodes, executables, context);
   const digests = Object.fromEntries(executables.map(({ architecture, digest }) => [architecture, digest]));
   const agents = await cluster.read(agentSet);
   const before = agents ? readTrust(agents) : noTrust;
@@ -112,18 +119,25 @@ async function findImage(cluster: Cluster): Promise<string> {
   });
 }
 
-function checkArchitectures(nodes: readonly ClusterNode[], executables: readonly Executable[]): void {
-  const has = (architecture: string): boolean => executables.some((each) => each.architecture === architecture);
-  const missing = nodes.filter(({ architecture }) => !has(architecture));
-  const [first] = missing;
-  if (!first) return;
-  const { architecture } = first;
-  const names = missing.filter((node) => node.architecture === architecture).map(({ name }) => name);
-  throw new PluginError('unsupported', `no executable is for ${architecture}, the architecture of ${nameSome(names)}`, {
-    hint:
-      architecture in machines
-        ? `Unpack the archive oc-disconnected-…-linux-${architecture}.tar.gz, and use the executable in it.`
-        : 'Agents are for amd64 and arm64.',
-    settings: ['executable'],
-  });
+/**
+ * Logs the nodes on which no agent runs. Throws `unsupported` if no control plane node could run a controller.
+ * `executables`: none if nodes are to wait for them.
+ */
+function checkNodes(nodes: readonly ClusterNode[], executables: readonly Executable[], context: Context): void {
+  const outside = nameWithoutAgent(nodes.filter((node) => !isPoolNode(node)));
+  if (outside !== undefined) context.log('info', `no agent runs on ${outside}: the update leaves these nodes out`);
+  const architectures = executables.map(({ architecture }) => architecture);
+  const isAble = (node: ClusterNode): boolean => mayHaveAgent(node) && isCovered(node, architectures);
+  const lacking = nodes.filter((node) => isPoolNode(node) && !isAble(node));
+  const isControlled = nodes.some((node) => isControlPlane(node) && isAble(node));
+  for (const [architecture, own] of Map.groupBy(lacking, (node) => node.architecture)) {
+    const names = nameSome(own.map(({ name }) => name));
+    const message = `no executable is for ${architecture}, the architecture of ${names}`;
+    const isKnown = agentArchitectures.some((each) => each === architecture);
+    const hint = isKnown
+      ? `Unpack the archive oc-disconnected-…-linux-${architecture}.tar.gz, and use the executable in it.`
+      : 'Agents are for amd64 and arm64. Other nodes need a mirror that serves the release.';
+    if (!isControlled) throw new PluginError('unsupported', message, { hint, settings: ['executable'] });
+    context.log('warn', `${message}: no agent runs there. ${hint}`);
+  }
 }

@@ -115,8 +115,11 @@ async function cleanNodes(
   if (!agents) return;
   context.log('info', 'stopping the agents, and removing their files from the nodes');
   await cluster.apply(cleaningSet({ ...agents, ...agentSet }, { removePins }), { force: true });
+  let said = false;
   const check = async (): Promise<PluginError | undefined> => {
-    const { pods, complete } = await surveyAgents(cluster);
+    const { pods, complete, withoutAgent } = await surveyAgents(cluster);
+    if (withoutAgent !== undefined && !said) context.log('info', `no agent ran on ${withoutAgent}`);
+    said = true;
     if (complete) return undefined;
     const reasons = pods.filter(({ ready }) => !ready).map(({ node, reason }) => `${node}: ${reason}`);
     const words = reasons.join('; ') || 'their pods are not up to date';

@@ -58,7 +58,7 @@ describe('oc adm-upgrade-bundle install', () => {
     expect(stdout).to.match(/^customresourcedefinition\/upgradebundles.upgrade-bundle.openshift.io created\n/);
     expect(stdout).to.contain('\nsecret/bundle-token created\ndaemonset/controller created\ndaemonset/agent created\n');
     expect(stdout).to.match(
-      /\nAgents are ready on all 3 nodes\. Next: oc adm-upgrade-bundle preflight --kubeconfig=\S+\n$/,
+      /\nAgents are ready on 3 nodes\. Next: oc adm-upgrade-bundle preflight --kubeconfig=\S+\n$/,
     );
     expect(stderr).to.match(/^agents ready on 0 of 3 nodes; waiting for agent-master-0-1 on master-0: /m);
     expect(stderr).to.match(/^uploading the executable to master-0$/m);
@@ -95,7 +95,7 @@ describe('oc adm-upgrade-bundle install', () => {
     reportMirror(site.server, 'master-0');
     const { stdout, stderr } = await run();
     expect(stdout, stderr).to.match(
-      /^Agents are ready on all 3 nodes, and mirrors run on the control plane\. Next: oc adm-upgrade-bundle preflight --mirror /m,
+      /^Agents are ready on 3 nodes, and mirrors run on the control plane\. Next: oc adm-upgrade-bundle preflight --mirror /m,
     );
   });
 

@@ -64,6 +64,19 @@ export function node(name: string, role: 'master' | 'worker', status: Json = {},
   };
 }
 
+/** Nodes on which no agent runs: of Windows, and of virtual kubelets with the usual label, or with their taint alone. */
+export const nodesWithoutAgent: readonly StoredObject[] = [
+  labelled(node('win-0', 'worker', {}, { taints: [{ key: 'os', value: 'Windows', effect: 'NoSchedule' }] }), {
+    'kubernetes.io/os': 'windows',
+  }),
+  labelled(node('aci-0', 'worker'), { type: 'virtual-kubelet' }),
+  node('tainted-0', 'worker', {}, { taints: [{ key: 'virtual-kubelet.io/provider', effect: 'NoSchedule' }] }),
+];
+
+function labelled(object: StoredObject, more: Readonly<Record<string, string>>): StoredObject {
+  return { ...object, metadata: { ...object.metadata, labels: { ...object.metadata.labels, ...more } } };
+}
+
 /** An object with conditions in its status, such as `Degraded: 'True'`. */
 export function withConditions(
   apiVersion: string,

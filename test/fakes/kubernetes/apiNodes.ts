@@ -14,17 +14,36 @@ interface ReadinessProbe {
   readonly exec: { readonly command: readonly string[] };
 }
 
+/** A requirement of a node selector on a label. */
+interface Requirement {
+  readonly key: string;
+  readonly operator: 'Exists' | 'In' | 'NotIn';
+  readonly values?: readonly unknown[];
+}
+
+/** What of a pod spec decides about the labels of its nodes. */
+interface Placement {
+  readonly nodeSelector?: Json;
+  readonly affinity?: {
+    readonly nodeAffinity: {
+      readonly requiredDuringSchedulingIgnoredDuringExecution: {
+        readonly nodeSelectorTerms: readonly { readonly matchExpressions: readonly Requirement[] }[];
+      };
+    };
+  };
+}
+
 interface Template {
   readonly metadata: Json;
-  readonly spec: Json & {
-    affinity?: Json;
-    containers: {
-      name: string;
-      command?: string[];
-      env?: { name: string; value?: string }[];
-      readinessProbe?: ReadinessProbe;
-    }[];
-  };
+  readonly spec: Json &
+    Placement & {
+      containers: {
+        name: string;
+        command?: string[];
+        env?: { name: string; value?: string }[];
+        readinessProbe?: ReadinessProbe;
+      }[];
+    };
 }
 
 /**
@@ -76,6 +95,12 @@ export class TestKubelets {
     return kind ? this.#server.objects.list(kind, '') : [];
   }
 
+  /** Returns the nodes with a pod of a DaemonSet, sorted. */
+  podsOf(set: string): string[] {
+    const pods = this.#all('', 'pods').filter((pod) => nameOf(pod).startsWith(`${set}-`));
+    return pods.map((pod) => String((pod['spec'] as Json)['nodeName'])).sort();
+  }
+
   #removePods(set: string): void {
     const kind = this.#server.kinds.find((each) => each.group === '' && each.resource === 'pods');
     if (!kind) return;
@@ -96,11 +121,9 @@ export class TestKubelets {
     const { generation } = set.metadata;
     this.#removePods(name);
     const { template } = set['spec'] as { template: Template };
-    const isSelected = (labels: Json): boolean =>
-      template.spec.affinity === undefined || 'node-role.kubernetes.io/master' in labels;
     const nodes = this.#all('', 'nodes')
       .map(({ metadata }) => metadata as { name: string; labels?: Json })
-      .filter(({ labels = {} }) => isSelected(labels))
+      .filter(({ labels = {} }) => isPlaced(template.spec, labels))
       .map(({ name }) => name);
     for (const node of nodes) {
       this.#server.put({
@@ -141,9 +164,7 @@ export class TestKubelets {
   async #look(): Promise<void> {
     for (const set of this.#sets) {
       const { name } = set['metadata'] as { name: string };
-      const pods = this.#all('', 'pods').filter((pod) =>
-        (pod['metadata'] as { name: string }).name.startsWith(`${name}-`),
-      );
+      const pods = this.#all('', 'pods').filter((pod) => nameOf(pod).startsWith(`${name}-`));
       let count = 0;
       for (const pod of pods) count += (await this.#lookAt(pod)) ? 1 : 0;
       const now = this.#server.find('apps/v1', 'DaemonSet', name, 'oc-upgrade-bundle');
@@ -215,6 +236,19 @@ export class TestKubelets {
     this.#digests.set(file, { state, digest });
     return digest;
   }
+}
+
+function nameOf({ metadata }: Json): string {
+  return (metadata as { name: string }).name;
+}
+
+/** Returns whether the controller of DaemonSets places a pod on a node with these labels. All tolerate every taint. */
+function isPlaced({ nodeSelector = {}, affinity }: Placement, labels: Json): boolean {
+  const meets = ({ key, operator, values = [] }: Requirement): boolean =>
+    operator === 'Exists' ? key in labels : (operator === 'In') === values.includes(labels[key]);
+  const terms = affinity?.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms;
+  const isSelected = Object.entries(nodeSelector).every(([key, value]) => labels[key] === value);
+  return isSelected && (terms?.some(({ matchExpressions }) => matchExpressions.every(meets)) ?? true);
 }
 
 /** Runs the readiness probe of a container on a node, as its kubelet does. */

@@ -13,6 +13,7 @@ import { pinningFiles } from '../../support/release/pinning.ts';
 import {
   furnish,
   node,
+  nodesWithoutAgent,
   platformImage,
   pod,
   podSpec,
@@ -427,6 +428,26 @@ describe('runPreflight', () => {
       report('worker-0', 'False', 0);
       report('worker-1', 'False');
       expect((await run(plan)).findings.map(({ subject }) => subject.name)).to.deep.equal(['master-0', 'worker-0']);
+    });
+
+    it('names nodes outside of the pools, and checks nothing else of them', async () => {
+      await start();
+      const conditions = [{ type: 'Ready', status: 'False' }];
+      for (const each of nodesWithoutAgent)
+        server.put({ ...each, status: { ...(each['status'] as Json), conditions } });
+      expect(await find(plan)).to.deep.equal(['info nodes node/']);
+      expect(await messageOf('info nodes node/')).to.equal(
+        'in no machine config pool, and not checked: aci-0 (virtual kubelet), tainted-0 (virtual kubelet), win-0 (Windows)',
+      );
+      expect((await run()).nodes).to.equal(3);
+    });
+
+    it('warns of an architecture that no agent exists for, and wants no space there', async () => {
+      await start();
+      server.put(node('z-0', 'worker', { nodeInfo: { architecture: 's390x' } }));
+      setFree(server, 'z-0', 1);
+      expect(await find({ ...plan, arch: 'multi' })).to.deep.equal(['warning nodes node/']);
+      expect(await messageOf('warning nodes node/')).to.equal('no agent runs on z-0 (s390x)');
     });
 
     it('adds up the space that a bundle needs', async () => {

@@ -1,8 +1,16 @@
 import { expect } from 'chai';
 import { describeNodes, type KnownProgress } from '../../../lib/update/controller/nodeReports.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
-import { node } from '../../fakes/cluster/site.ts';
+import type { StoredObject } from '../../../lib/cluster/storedObject.ts';
+import { clusterVersionReference } from '../../../lib/cluster/clusterVersion.ts';
+import { readProgress } from '../../../lib/update/controller/updateProgress.ts';
+import { node, nodesWithoutAgent, platformImage } from '../../fakes/cluster/site.ts';
 import { upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
+
+const asDown = (object: StoredObject): StoredObject => ({
+  ...object,
+  status: { conditions: [{ type: 'Ready', status: 'Unknown' }] },
+});
 
 describe('describeNodes', () => {
   const progress = { name: 'worker-0', phase: 'Loaded', imagesLoaded: 3, imagesTotal: 3, bytes: 0 } as const;
@@ -12,12 +20,23 @@ describe('describeNodes', () => {
   ): string[] => {
     const creationTimestamp = new Date(Date.now() - age).toISOString();
     const bundle = { ...upgradeBundle(undefined, {}, { creationTimestamp }), status: { phase } };
-    const site = { nodes: [node('worker-0', 'worker')] };
+    const site = { nodes: [node('worker-0', 'worker'), ...nodesWithoutAgent.map(asDown)] };
     const observation = { bundle, site, reports: new Map(Object.entries(reports)) } as object as Parameters<
       typeof describeNodes
     >[0];
     return describeNodes(observation).map(({ reason, message }) => `${reason}: ${message}`);
   };
+
+  it('waits for no node outside of the pools', () => {
+    expect(observe({ 'worker-0': { progress, isRecent: true } }, { age: 16 * 60_000 })).to.deep.equal([]);
+    const status = { history: [{ state: 'Completed', image: platformImage('b') }], conditions: [] };
+    const version = { ...clusterVersionReference, status };
+    const nodes = [node('worker-0', 'worker'), ...nodesWithoutAgent.map(asDown)];
+    expect(readProgress(version, platformImage('b'), [], nodes).done).to.equal(true);
+    expect(readProgress(version, platformImage('b'), [], nodes.map(asDown)).message).to.equal(
+      'node worker-0 is not ready',
+    );
+  });
 
   it('names silent agents, but waits for the first report of a new bundle', () => {
     const silent = ['AgentsSilent: no agent has reported for 15 minutes from worker-0'];

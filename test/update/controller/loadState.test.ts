@@ -3,7 +3,7 @@ import type { KnownProgress } from '../../../lib/update/controller/nodeReports.t
 import type { BaseState } from '../../../lib/update/nodeReport.ts';
 import { readLoadState } from '../../../lib/update/controller/loadState.ts';
 import type { NodePhase } from '../../../lib/update/upgradeBundle.ts';
-import { node } from '../../fakes/cluster/site.ts';
+import { node, nodesWithoutAgent } from '../../fakes/cluster/site.ts';
 
 const nodes = ['master-0', 'master-1', 'master-2', 'worker-0'].map((name) =>
   node(name, name.startsWith('master') ? 'master' : 'worker'),
@@ -100,9 +100,11 @@ describe('readLoadState', () => {
   });
 
   it('does not wait for nodes that no agent runs on', () => {
-    const windows = node('win-0', 'worker');
-    const labels = { ...windows.metadata.labels, 'kubernetes.io/os': 'windows' };
-    const state = readLoadState({ spec }, [{ ...windows, metadata: { ...windows.metadata, labels } }], new Map());
-    expect(state.nodes).to.deep.equal([]);
+    const foreign = node('z-0', 'worker', { nodeInfo: { architecture: 's390x' } });
+    const state = readLoadState({ spec }, [node('worker-0', 'worker'), foreign, ...nodesWithoutAgent], new Map());
+    expect(state.nodes.map(({ name }) => name)).to.deep.equal(['worker-0']);
+    expect(state.condition.message).to.match(
+      /worker-0 does not have all images yet; no agent runs on aci-0 \(virtual kubelet\), .* and 1 more$/,
+    );
   });
 });

@@ -98,7 +98,8 @@ describe('agentObjects', () => {
     expect(JSON.stringify(agentObjects({ ...options, masterLabel: true }))).to.contain(
       'node-role.kubernetes.io/master',
     );
-    expect(pods[1]).not.to.have.property('affinity');
+    expect(JSON.stringify(pods[1]?.['affinity'])).not.to.contain('node-role');
+    for (const { nodeSelector } of pods) expect(nodeSelector).to.deep.equal({ 'kubernetes.io/os': 'linux' });
     // The shared token of the agents is only for agents.
     expect(JSON.stringify(pods[0])).not.to.contain('bundle-token');
   });

@@ -12,7 +12,7 @@ import type { ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';
 import { runOutOfTime } from '../../support/clock.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { makeSigningKey } from '../../support/release/signing.ts';
-import { node } from '../../fakes/cluster/site.ts';
+import { node, nodesWithoutAgent } from '../../fakes/cluster/site.ts';
 
 const startup = { timeout: 120_000, interval: 20, peerTime: 60_000 };
 
@@ -312,11 +312,31 @@ describe('install', () => {
     expect(outcomes(await run({ overwrite: true }))).to.include('configured');
   });
 
-  it('refuses a cluster with nodes that there is no executable for', async () => {
-    site.server.put(node('arm-0', 'worker', { nodeInfo: { architecture: 'arm64' } }));
+  it('refuses a cluster whose control plane has no executable', async () => {
+    site.server.put(node('master-0', 'master', { nodeInfo: { architecture: 'arm64' } }));
     const error = await failureOf(run(), 'unsupported');
-    expect(error.message).to.equal('no executable is for arm64, the architecture of arm-0');
+    expect(error.message).to.equal('no executable is for arm64, the architecture of master-0');
     expect(error.hint).to.contain('linux-arm64.tar.gz');
+  });
+
+  it('names workers of an architecture without an executable once, and does not wait for them', async () => {
+    site.server.put(node('arm-0', 'worker', { nodeInfo: { architecture: 'arm64' } }));
+    site.server.put(node('z-0', 'worker', { nodeInfo: { architecture: 's390x' } }));
+    expect((await run()).nodes).to.equal(3);
+    const said = site.context.lines.filter((line) => /arm-0|z-0/.test(line));
+    expect(said).to.have.length(2);
+    expect(said[0]).to.contain('no executable is for arm64, the architecture of arm-0: no agent runs there');
+    expect(said[1]).to.contain('s390x').and.to.contain('mirror');
+  });
+
+  it('leaves out Windows nodes and nodes of a virtual kubelet, by name, and does not wait for them', async () => {
+    for (const each of nodesWithoutAgent) site.server.put(each);
+    expect((await run()).nodes).to.equal(3);
+    const said = site.context.lines.filter((line) => line.includes('no agent runs on'));
+    expect(said).to.deep.equal([
+      'info: no agent runs on aci-0 (virtual kubelet), tainted-0 (virtual kubelet), win-0 (Windows): the update leaves these nodes out',
+    ]);
+    expect(site.kubelets.podsOf('agent')).to.deep.equal(['master-0', 'tainted-0', 'worker-0', 'worker-1']);
   });
 });
 

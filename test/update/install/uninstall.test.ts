@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { install } from '../../../lib/update/install/install.ts';
 import { uninstallAgents, type UninstallOptions } from '../../../lib/update/install/uninstall.ts';
+import { nodesWithoutAgent } from '../../fakes/cluster/site.ts';
 import { openAgentSite, siteNodes, type AgentSite } from '../../fakes/cluster/agents.ts';
 import { osImageStreamKind } from '../../fakes/kubernetes/apiKinds.ts';
 import { runOutOfTime } from '../../support/clock.ts';
@@ -69,6 +70,16 @@ describe('uninstall', () => {
     expect(everything()).to.deep.equal(before);
     for (const node of siteNodes) expect(await exists(node, state), node).to.equal(false);
     expect(await remove()).to.deep.equal([]);
+  });
+
+  it('waits for no node that no agent ran on, even if an earlier version put a pod there, and names it', async () => {
+    await bring();
+    for (const each of nodesWithoutAgent) site.server.put(each);
+    await remove();
+    expect(site.context.lines.filter((line) => line.includes('win-0 (Windows)'))).to.deep.equal([
+      'info: no agent ran on aci-0 (virtual kubelet), tainted-0 (virtual kubelet), win-0 (Windows)',
+    ]);
+    expect(everything()).not.to.include('Namespace/oc-upgrade-bundle');
   });
 
   it('lists in a dry run what it would remove, and removes nothing', async () => {
