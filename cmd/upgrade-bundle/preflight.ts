@@ -67,13 +67,15 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const { requireIgnorable } = await import('../../lib/cluster/ignoredFindings.ts');
-    const { runPreflight } = await import('../../lib/readiness/preflight/preflight.ts');
+    const { refuseHostedControlPlane, runPreflight } = await import('../../lib/readiness/preflight/preflight.ts');
     const { surveyCluster } = await import('../../lib/readiness/preflight/survey.ts');
     const { openRegistries, tool } = await import('../cli/access.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
     requireIgnorable(args.ignore);
     if (args.text && args.export === undefined) throw new PluginError('usage', '--text needs --export');
     using cluster = await openCluster(args, environment, context);
+    // Before the bundle is read, which may take minutes.
+    if (args.bundle !== undefined) await refuseHostedControlPlane(cluster);
     const plan = args.bundle === undefined ? undefined : await readPlan(args.bundle, cluster, args, context);
     const seen = await surveyCluster(cluster);
     const ownMirrors = await checkOwnMirrors(cluster, seen, plan, args.mirror, context);

@@ -2,16 +2,17 @@ import { fieldsAt, textOf, listOf, textsOf } from '../../fields.ts';
 import type { BundleBase } from '../../bundle/metadata.ts';
 import type { UpdatePlan } from '../../bundle/verify/updatePlan.ts';
 import { checkInterrupted, type Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
+import { ignoring, PluginError } from '../../errors.ts';
 import { readPayloadGates, type GatedRelease } from '../../release/adminGates.ts';
 import { readFeatureSets } from '../../release/featureGates.ts';
 import { isOlder, isSameMinor } from '../../release/version.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/storedObject.ts';
+import { listServed } from '../../cluster/servedObjects.ts';
 import { readClusterVersion } from '../../cluster/clusterVersion.ts';
 import { sortFindings, subjectOf, type Finding } from '../../cluster/finding.ts';
 import { ignoreFindings } from '../../cluster/ignoredFindings.ts';
-import { blocks } from '../../cluster/platformStops.ts';
+import { blocks, platformStops } from '../../cluster/platformStops.ts';
 import { checkAcknowledgements } from './acknowledgements.ts';
 import { checkPullAdmission } from './admissionCheck.ts';
 import { checkAgentImage } from './agentImage.ts';
@@ -27,7 +28,7 @@ import { checkMirrorSignatures } from './mirrorSignatures.ts';
 import { checkAgentNodes, isPoolNode, mayHaveAgent, readNode } from './node.ts';
 import { checkLeftOut, checkNode, type NodeKnowledge } from './nodeCheck.ts';
 import { unpackedFactor } from './nodeDisks.ts';
-import { checkCatalogs, checkEtcdMembers, checkOperators, checkPools } from './operatorCheck.ts';
+import { checkCatalogs, checkEtcdMembers, checkOperators, checkPools, topologyOf } from './operatorCheck.ts';
 import { lintManifests } from '../lint/lint.ts';
 import { payloadSet } from '../lint/manifestSource.ts';
 import { readPodTemplate, type PodTemplate } from './podTemplate.ts';
@@ -44,6 +45,7 @@ import {
   keepsBundles,
   mirrorSetsOf,
   surveyCluster,
+  surveyedKinds,
   type ClusterSurvey,
   isInternalRegistry,
 } from './survey.ts';
@@ -137,6 +139,20 @@ export async function runPreflight(
     findings: sortFindings(findings),
     unused,
   };
+}
+
+/**
+ * Throws `unsupported` if the control plane of a cluster is hosted by another cluster: no machine config operator runs
+ * there, and NodePools of the other cluster update the nodes (openshift/hypershift). Passes over a missing right.
+ */
+export async function refuseHostedControlPlane(cluster: Cluster): Promise<void> {
+  const found = await listServed(cluster, ...surveyedKinds.infrastructures).catch(ignoring('denied'));
+  if (topologyOf(found ?? []) !== 'External') return;
+  const message = `the control plane of ${cluster.name} is hosted (controlPlaneTopology External): no bundle updates it`;
+  const remedy =
+    'Update its HostedCluster and its NodePools in the management cluster, with a mirror that serves the release.';
+  const hint = `${platformStops.hosted.because} ${remedy}`;
+  throw new PluginError('unsupported', message, { hint, settings: ['context', 'kubeconfig'] });
 }
 
 /** Finds a cluster that shows too little to be checked: nothing would be found in it. */

@@ -20,6 +20,7 @@ import {
   readNode,
 } from '../../readiness/preflight/node.ts';
 import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
+import { refuseHostedControlPlane } from '../../readiness/preflight/preflight.ts';
 import { serviceMonitor, serviceMonitorKind } from './metricsObjects.ts';
 import type { AdmissionMode } from './pullPolicyAdmission.ts';
 
@@ -53,6 +54,7 @@ export async function planInstallation(
   { executables, admission, trust: wantedTrust = redHatOnly, metrics = false, version }: InstallationOptions,
   context: Context,
 ): Promise<KubernetesObject[]> {
+  await refuseHostedControlPlane(cluster);
   const { gitVersion } = await cluster.version();
   const rules = !isOlder(gitVersion.replace(/^v/, '').replace(/\+.*$/, ''), firstWithRules);
   if (!rules) {
@@ -115,7 +117,7 @@ async function findImage(cluster: Cluster): Promise<string> {
   const text = daemon && readDaemonImage(daemon);
   if (text !== undefined) return text;
   throw new PluginError('unsupported', `${cluster.name} has no machine config daemons, whose image the agents run in`, {
-    hint: 'The agents are for OpenShift 4, and not for hosted control planes.',
+    hint: 'The agents are for OpenShift 4 with a machine config operator.',
   });
 }
 

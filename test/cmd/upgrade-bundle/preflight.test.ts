@@ -13,7 +13,7 @@ import { requirePeer } from '../../support/peers.ts';
 import { findCommands, runPrinted } from '../../support/program/printedCommands.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
 import { imagePolicyFiles } from '../../support/release/imagePolicy.ts';
-import { furnish, podSpec, workload } from '../../fakes/cluster/site.ts';
+import { furnish, infrastructure, podSpec, workload } from '../../fakes/cluster/site.ts';
 
 describe('oc adm-upgrade-bundle preflight', () => {
   let server: TestApiServer;
@@ -83,6 +83,17 @@ describe('oc adm-upgrade-bundle preflight', () => {
     expect(stderr).to.contain('"everything" names no check whose findings can be ignored');
   });
 
+  it('refuses a bundle for a hosted control plane before it reads the bundle, and checks the boot of its nodes', async () => {
+    server.put(infrastructure('External'));
+    const { code, stdout, stderr } = await preflight('no-such-bundle.tar');
+    expect(code).to.equal(1);
+    expect(stdout).to.equal('');
+    expect(stderr).to.match(
+      /^error \(unsupported\): the control plane of test is hosted .* no bundle updates it\nhint: /,
+    );
+    expect((await preflight()).code).to.equal(0);
+  });
+
   it('checks with --mirror what mirrors on the control plane need', async () => {
     const { code, stdout } = await preflight('--mirror');
     expect(code).to.equal(1);
@@ -135,10 +146,11 @@ describe('oc adm-upgrade-bundle preflight', () => {
     expect(await listRefused()).to.deep.equal([]);
   });
 
-  it('reads the bundle before the objects of the cluster', async () => {
+  it('reads the bundle before the objects of the cluster, except for its topology', async () => {
     const { code, stderr } = await preflight('absent.tar');
     expect(code).to.equal(1);
     expect(stderr).to.contain('there is no absent.tar');
-    expect(server.requests.filter(({ path }) => !path.startsWith('/apis/apps/v1'))).to.deep.equal([]);
+    const others = server.requests.filter(({ path }) => !/^\/apis\/(?:apps\/v1|config\.openshift\.io)/.test(path));
+    expect(others.map(({ path }) => path)).to.deep.equal([]);
   });
 });

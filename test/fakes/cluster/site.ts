@@ -77,6 +77,12 @@ function labelled(object: StoredObject, more: Readonly<Record<string, string>>):
   return { ...object, metadata: { ...object.metadata, labels: { ...object.metadata.labels, ...more } } };
 }
 
+/** The Infrastructure of a cluster with a topology of its control plane: `SingleReplica`, `External`. */
+export function infrastructure(controlPlaneTopology: string): StoredObject {
+  const status = { controlPlaneTopology, infrastructureTopology: 'HighlyAvailable' };
+  return { apiVersion: 'config.openshift.io/v1', kind: 'Infrastructure', metadata: { name: 'cluster' }, status };
+}
+
 /** An object with conditions in its status, such as `Degraded: 'True'`. */
 export function withConditions(
   apiVersion: string,

@@ -12,7 +12,7 @@ import type { ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';
 import { runOutOfTime } from '../../support/clock.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { makeSigningKey } from '../../support/release/signing.ts';
-import { node, nodesWithoutAgent } from '../../fakes/cluster/site.ts';
+import { infrastructure, node, nodesWithoutAgent } from '../../fakes/cluster/site.ts';
 
 const startup = { timeout: 120_000, interval: 20, peerTime: 60_000 };
 
@@ -377,6 +377,16 @@ describe('install, on another cluster', () => {
       },
       kubernetes,
     );
+  });
+
+  it('refuses one whose control plane is hosted, and writes nothing', async () => {
+    await withSite('4.19.3', async ({ server, cluster, executable, context }) => {
+      server.put(infrastructure('External'));
+      const { revision } = server.objects;
+      const installing = install(cluster, { ...options, executables: [executable], dryRun: 'client' }, context);
+      expect((await failureOf(installing, 'unsupported')).message).to.contain('is hosted');
+      expect(server.objects.revision).to.equal(revision);
+    });
   });
 
   it('refuses one without machine config daemons, and writes nothing', async () => {
