@@ -190,7 +190,8 @@ export class Exchange {
     } catch {
       answer = undefined;
     }
-    return explainClusterRefusal(statusCode, answer, this.#target, { retryAfter, repeatable: method === 'GET' });
+    const facts = { retryAfter, repeatable: method === 'GET', certificateExpiry: this.#session.certificateExpiry };
+    return explainClusterRefusal(statusCode, answer, this.#target, facts);
   }
 
   #send(

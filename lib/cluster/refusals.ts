@@ -39,13 +39,18 @@ const codes: Readonly<Record<number, ErrorCode | undefined>> = {
 
 /**
  * Returns the error for an unsuccessful response. It is a TransientError if a retry may succeed: for 429, and for 5xx
- * with a pause or after a read (`repeatable`). `retryAfter` is in milliseconds.
+ * with a pause or after a read (`repeatable`). `retryAfter` is in milliseconds. `certificateExpiry`: when the client
+ * certificate of the user expired, if it has.
  */
 export function explainClusterRefusal(
   status: number,
   body: unknown,
   target: KubeTarget,
-  { retryAfter, repeatable }: { retryAfter: number | undefined; repeatable: boolean },
+  {
+    retryAfter,
+    repeatable,
+    certificateExpiry,
+  }: { retryAfter: number | undefined; repeatable: boolean; certificateExpiry?: Date | undefined },
 ): PluginError {
   const answer = isFields(body) ? body : {};
   const stated = typeof answer['message'] === 'string' ? answer['message'].trim() : '';
@@ -61,8 +66,11 @@ export function explainClusterRefusal(
       hint: `Check the server of ${target.source}, and whether a proxy answers instead of it.`,
     });
   }
-  return new ApiError(code, wordsOf(code, stated, status, where, target), {
-    hint: hintOf(code, stated, target),
+  const isExpired = code === 'unauthorized' && certificateExpiry !== undefined;
+  const words = wordsOf(code, stated, status, where, target);
+  const why = isExpired ? `: its client certificate expired at ${certificateExpiry.toISOString().slice(0, 19)}Z` : '';
+  return new ApiError(code, words + why, {
+    hint: isExpired ? expiredHint : hintOf(code, stated, target),
     settings: code === 'unauthorized' ? ['user', 'token'] : code === 'denied' ? ['context'] : [],
     status,
     body: answer,
@@ -112,6 +120,11 @@ function wordsOf(
   if (stated === '') return `${where} answered ${status}`;
   return stated;
 }
+
+/** The control plane renews this kubeconfig itself (openshift/cluster-kube-apiserver-operator, node-kubeconfigs). */
+const expiredHint =
+  '“oc login” does not renew it. A control plane node has a kubeconfig that is renewed: lb-int.kubeconfig in ' +
+  '/etc/kubernetes/static-pod-resources/kube-apiserver-certs/secrets/node-kubeconfigs. Or log in as another user.';
 
 function hintOf(code: ErrorCode, stated: string, target: KubeTarget): string | undefined {
   if (code === 'unauthorized') return 'Log in again with “oc login”, or choose another user.';

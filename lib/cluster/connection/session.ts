@@ -1,3 +1,4 @@
+import { X509Certificate } from 'node:crypto';
 import http from 'node:http';
 import https from 'node:https';
 import { createSecureContext, getCACertificates, type SecureContext } from 'node:tls';
@@ -60,6 +61,14 @@ export class Session {
   /** Whether another login may give other credentials than the refused ones. */
   get renewable(): boolean {
     return isRenewable(this.#target.user);
+  }
+
+  /** Returns when the present client certificate expired; undefined if it is valid, and without one. */
+  get certificateExpiry(): Date | undefined {
+    const cert = this.#agents.at(-1)?.tls.cert;
+    if (cert === undefined) return undefined;
+    const { validToDate } = new X509Certificate(cert);
+    return validToDate.getTime() < Date.now() ? validToDate : undefined;
   }
 
   /** Closes all connections. */

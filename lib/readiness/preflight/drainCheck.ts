@@ -20,8 +20,6 @@ const advice = {
     'Nothing, if its controller moves its pods when a node is cordoned or drained. Otherwise see the documentation of the controller. A drain waits up to an hour before it reports an error.',
   capacity:
     'Add a node, or scale workloads down until the update ends. Pods that do not fit stay pending, and their budgets then let no other node be drained.',
-  approve: (name: string): string =>
-    `Approve it if you expect this node: oc adm certificate approve ${name}. A node without a valid certificate is not updated.`,
 };
 
 /** The controllers of pods that do nothing when a node is cordoned: they only replace a pod that is gone. */
@@ -207,22 +205,6 @@ function namePods(pods: readonly StoredObject[]): string {
     ({ metadata, spec }) => `${metadata.name} on ${textOf(fieldsOf(spec)['nodeName']) ?? 'no node'}`,
   );
   return `${pods.length === 1 ? 'pod' : `${pods.length} pods:`} ${nameSome(names.sort(), 3)}`;
-}
-
-/** The signers of the certificates of kubelets (Kubernetes, certificate signing requests). */
-const kubeletSigners = ['kubernetes.io/kube-apiserver-client-kubelet', 'kubernetes.io/kubelet-serving'];
-
-/** Finds requests of kubelets for certificates that wait for a person. */
-export function checkSigningRequests(requests: readonly StoredObject[]): Finding[] {
-  return requests.flatMap((request): Finding[] => {
-    const { signerName, username } = fieldsOf(request['spec']);
-    const conditions = conditionsOf(request);
-    const isDecided = ['Approved', 'Denied', 'Failed'].some((type) => conditions.has(type));
-    if (isDecided || !kubeletSigners.includes(String(signerName))) return [];
-    const message = `waits for approval: a certificate (${String(signerName)}) for ${textOf(username) ?? 'a node'}`;
-    const subject = subjectOf(request);
-    return [{ check: 'nodes', severity: 'warning', subject, message, advice: advice.approve(subject.name) }];
-  });
 }
 
 const machineAdvice = {

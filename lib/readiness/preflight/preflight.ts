@@ -16,7 +16,7 @@ import { blocks, platformStops } from '../../cluster/platformStops.ts';
 import { checkAcknowledgements } from './acknowledgements.ts';
 import { checkPullAdmission } from './admissionCheck.ts';
 import { checkAgentImage } from './agentImage.ts';
-import { checkCapacity, checkDrains, checkSigningRequests } from './drainCheck.ts';
+import { checkCapacity, checkDrains } from './drainCheck.ts';
 import { checkImagePolicies } from './imagePolicyCheck.ts';
 import { checkCertificates } from './certificateCheck.ts';
 import { checkDrills } from './drillRecord.ts';
@@ -49,6 +49,7 @@ import {
   type ClusterSurvey,
   isInternalRegistry,
 } from './survey.ts';
+import { checkSigningRequests } from './signingRequests.ts';
 import { checkPath, checkState } from './versionCheck.ts';
 import { checkWaitingController } from './osImageStreamCheck.ts';
 import { checkWebhooks } from './webhookCheck.ts';

@@ -1,3 +1,4 @@
+import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import { readFile, writeFile } from 'node:fs/promises';
 import type { IncomingMessage } from 'node:http';
@@ -146,6 +147,18 @@ describe('Session', () => {
       expect(failure.message).to.contain('refuses the credentials of the user “me”');
       expect(failure.hint).to.contain('oc login');
       expect(seen).to.deep.equal(['me', 'bob', 'admin']);
+    });
+
+    it('says when the client certificate expired that a cluster refuses', async () => {
+      const expired = await authority.issue({ hosts: ['admin'], client: true, expired: true });
+      const tls = { ca: authority.certificate, requestCert: true, rejectUnauthorized: false };
+      const server = await start({ ...accepts('sesame'), tls });
+      const user = { 'client-certificate': expired.certificateFile, 'client-key': expired.keyFile };
+      const failure = await failureOf(ask(await folder.write({ cluster: trusted(server), user })), 'unauthorized');
+      const { validToDate } = new X509Certificate(expired.certificate);
+      const end = validToDate.toISOString().replace('.000', '');
+      expect(failure.message).to.match(new RegExp(`: its client certificate expired at ${end}$`));
+      expect(failure.hint).to.contain('node-kubeconfigs').and.to.contain('“oc login” does not renew it');
     });
 
     it('takes --token instead of what the kubeconfig has, and never shows either', async () => {

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { formatSubject } from '../../../lib/cluster/finding.ts';
-import { checkCapacity, checkDrains, checkSigningRequests } from '../../../lib/readiness/preflight/drainCheck.ts';
+import { checkCapacity, checkDrains } from '../../../lib/readiness/preflight/drainCheck.ts';
 import { surveyCluster } from '../../../lib/readiness/preflight/survey.ts';
 import { furnish, node, pod } from '../../fakes/cluster/site.ts';
 import { virtualMachineKind } from '../../fakes/kubernetes/apiKinds.ts';
@@ -192,27 +192,5 @@ describe('preflight of drains', () => {
       put('worker-2', 'worker', '4', { unschedulable: true });
       expect((await findSpace())[0]).to.match(/pods of worker-0 request 2\.5 CPUs, .* 2 CPUs left/);
     });
-  });
-
-  it('finds requests of kubelets for certificates until they are decided', async () => {
-    const put = (name: string, signerName: string, type?: string): void => {
-      const conditions = type === undefined ? [] : [{ type, status: 'True' }];
-      const metadata = { name };
-      const spec = { signerName, username: 'system:node:worker-1' };
-      connected.server.put({
-        ...{ apiVersion: 'certificates.k8s.io/v1', kind: 'CertificateSigningRequest', metadata, spec },
-        status: { conditions },
-      });
-    };
-    put('csr-1', 'kubernetes.io/kubelet-serving');
-    put('csr-2', 'kubernetes.io/kube-apiserver-client-kubelet', 'Approved');
-    put('csr-3', 'kubernetes.io/kubelet-serving', 'Denied');
-    put('csr-4', 'example.com/other');
-    const { signingRequests } = await surveyCluster(connected.cluster);
-    const found = checkSigningRequests(signingRequests);
-    expect(found.map(({ severity, subject, message }) => `${severity} ${subject.name} ${message}`)).to.deep.equal([
-      'warning csr-1 waits for approval: a certificate (kubernetes.io/kubelet-serving) for system:node:worker-1',
-    ]);
-    expect(found[0]?.advice).to.contain('oc adm certificate approve csr-1');
   });
 });
