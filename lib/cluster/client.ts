@@ -219,6 +219,14 @@ export class Cluster {
     return this.#kinds.find(apiVersion, kind);
   }
 
+  /**
+   * Returns the present time by the clock of the API server, in milliseconds since 1970, as of its last response. The
+   * clocks of this machine and of nodes may differ from it.
+   */
+  now(): number {
+    return this.#session.now();
+  }
+
   /** Reads the Kubernetes version of the API server (`v1.27.3`) and its platform (`linux/amd64`). */
   async version(): Promise<{ readonly gitVersion: string; readonly platform: string }> {
     const { gitVersion = '', platform = '' } = fieldsOf(await this.get('/version'));

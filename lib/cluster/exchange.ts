@@ -157,6 +157,7 @@ export class Exchange {
       const { statusCode: status = 0, headers } = response;
       this.#context.log('debug', `${request.method} ${url.pathname}${url.search} ${status}`);
       this.#passOn(headers.warning);
+      this.#session.noteTime(headers.date);
       if (status >= 200 && status < 300) return await take(response);
       throw this.#explain(request, response, await this.#read(response));
     } catch (error) {

@@ -78,7 +78,7 @@ export async function readElapsed(cluster: Cluster, bundle: UpgradeBundle): Prom
   if (phaseOf(bundle) !== 'Upgrading' || release === undefined) return undefined;
   const version = await cluster.read(clusterVersionReference).catch(ignoring('denied'));
   const start = version && readStart(version, release);
-  return start && (Date.now() - start.getTime()) / 1000;
+  return start && Math.max(0, cluster.now() - start.getTime()) / 1000;
 }
 
 /**

@@ -1,4 +1,4 @@
-import { fieldsOf, isFields, textOf, textsOf, type Fields } from '../fields.ts';
+import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
 import { parseBackup, type ClusterBackup } from '../node/clusterBackup.ts';
 import { digestOf, hexOf, type Digest } from '../content/oci/digest.ts';
@@ -191,6 +191,17 @@ export function parseReport({ metadata }: KubernetesObject): NodeReport | undefi
 export function readRenewal(lease: KubernetesObject): { readonly node: string; readonly renewed: string } {
   const { holderIdentity, renewTime } = fieldsOf(lease['spec']);
   return { node: textOf(holderIdentity) ?? '', renewed: textOf(renewTime) ?? '' };
+}
+
+/**
+ * Returns when a Lease was last renewed by the clock of the API server, in milliseconds since 1970; NaN if it does not
+ * say so. API servers update the time of a manager when it changes a value (Kubernetes, ManagedFieldsEntry).
+ */
+export function readRenewalTime({ metadata }: KubernetesObject): number {
+  const entries = listOf(fieldsOf(metadata)['managedFields']);
+  const own = entries.filter(({ fieldsV1 }) => 'f:renewTime' in fieldsAt(fieldsV1, 'f:spec'));
+  const times = own.map(({ time }) => Date.parse(textOf(time) ?? ''));
+  return times.length === 0 ? Number.NaN : Math.max(...times);
 }
 
 /** Returns the label selector for nodes that offer a bundle: all of them, or a random part. */

@@ -47,6 +47,16 @@ describe('Exchange', () => {
     expect(broken.hits).to.equal(3);
   });
 
+  it('knows the time of the server by its responses', async () => {
+    const date = new Date(Date.now() - 3_600_000).toUTCString();
+    server.fault(/^GET .version/, { answer: { status: 200, headers: { date }, body: '{}' } }, { times: 1 });
+    expect(connected.cluster.now() - Date.now()).to.be.within(-1000, 0);
+    await connected.cluster.version();
+    expect(connected.cluster.now() - Date.parse(date)).to.be.within(0, 60_000);
+    await connected.cluster.version();
+    expect(Date.now() - connected.cluster.now()).to.be.within(0, 60_000);
+  });
+
   it('does not repeat a write that may have been carried out', async () => {
     for (const fault of [{ noAnswer: 'reset' as const }, { noAnswer: 'hold' as const }]) {
       const handle = server.fault(/^POST /, fault, { times: 1 });

@@ -35,7 +35,7 @@ export const command = defineCommand({
   async run(args, { context, terminal, environment }) {
     const { chooseRecord, followRecord, listRecords, readElapsed } =
       await import('../../../lib/update/bundleRecord.ts');
-    const { describeSilence } = await import('../../../lib/update/install/agentSilence.ts');
+    const { describeClocks, describeSilence } = await import('../../../lib/update/install/agentSilence.ts');
     const { compareAgents, readAgentVersion } = await import('../../../lib/update/install/agentVersion.ts');
     const { listMirrorStates } = await import('../../../lib/update/mirrorStates.ts');
     const { describeSilentMirrors, silentAdvice } = await import('../../../lib/update/mirror/mirrorSite.ts');
@@ -84,7 +84,8 @@ export const command = defineCommand({
       const silence = hasEnded(bundle) ? undefined : await describeSilence(cluster);
       const agents = await readAgentVersion(cluster);
       const difference = agents && compareAgents(agents, version);
-      for (const text of [silence, difference]) if (text !== undefined) context.log('warn', text);
+      const clocks = hasEnded(bundle) ? undefined : await describeClocks(cluster);
+      for (const text of [silence, clocks, difference]) if (text !== undefined) context.log('warn', text);
     };
     let title = '';
     if (!args.watch && !args.web) {

@@ -39,6 +39,7 @@ export class Session {
   readonly #context: Context;
   readonly #agents: { readonly tls: ClusterTls; readonly agent: http.Agent }[] = [];
   #access: Promise<Access & { readonly expires: number }> | undefined;
+  #clockOffset = 0;
 
   constructor(target: KubeTarget, options: SessionOptions, context: Context) {
     this.#target = target;
@@ -61,6 +62,18 @@ export class Session {
   /** Whether another login may give other credentials than the refused ones. */
   get renewable(): boolean {
     return isRenewable(this.#target.user);
+  }
+
+  /** Notes the time of the server in the header Date of a response (RFC 9110). */
+  noteTime(header: string | undefined): void {
+    const offset = Date.parse(header ?? '') - Date.now();
+    // The header has no parts of seconds.
+    if (!Number.isNaN(offset)) this.#clockOffset = Math.abs(offset) < 2000 ? 0 : offset;
+  }
+
+  /** Returns the present time by the clock of the server, in milliseconds since 1970; by this clock before a response. */
+  now(): number {
+    return Date.now() + this.#clockOffset;
   }
 
   /** Returns when the present client certificate expired; undefined if it is valid, and without one. */

@@ -53,7 +53,7 @@ const advice = {
 export async function checkCertificates(
   cluster: Cluster,
   { kubeletCertificates, nodes, workloads }: Pick<ClusterSurvey, 'kubeletCertificates' | 'nodes' | 'workloads'>,
-  now = Date.now(),
+  now = cluster.now(),
 ): Promise<Finding[]> {
   const secrets = { apiVersion: 'v1', kind: 'Secret' };
   const findings = await Promise.all(

@@ -53,8 +53,10 @@ export class RecordWriter {
     const generation = metadata.generation ?? 0;
     const { version = status.version, release = status.release, base = status.base, hops = status.hops, phase } = step;
     const { backups = status.backups } = step;
-    const since = this.#clock.observe(observation, step);
-    const stalled = stall === undefined ? describeLongWait(step, since) : undefined;
+    // The next controller continues with the time in the status, and its clock may differ.
+    const now = this.#cluster.now();
+    const since = this.#clock.observe(observation, step, now);
+    const stalled = stall === undefined ? describeLongWait(step, since, now) : undefined;
     const own = {
       phase,
       ...(version !== undefined && { version }),

@@ -60,7 +60,10 @@ export async function takeStep(observation: Observation): Promise<Step> {
 function withPausedPools(step: Step, observation: Observation): Step {
   const { bundle, site } = observation;
   const paused = describePausedPools(bundle, site.pools, ['Completed', 'Failed'].includes(step.phase));
-  return { ...step, conditions: [...paused, ...describeNodes(observation), ...step.conditions] };
+  return {
+    ...step,
+    conditions: [...paused, ...describeNodes(observation, observation.cluster.now()), ...step.conditions],
+  };
 }
 
 const steps: Readonly<Record<Phase, (observation: Observation) => Promise<Step>>> = {

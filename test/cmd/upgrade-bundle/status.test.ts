@@ -350,6 +350,29 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     );
   });
 
+  /** Stores a report of a node, which was written some time ago by the clock of the API server. Milliseconds. */
+  const report = ({ name = 'a', age = 0, skew = 0 }): void => {
+    const namespace = 'oc-upgrade-bundle-reports';
+    if (!server.find('v1', 'Namespace', namespace))
+      server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: namespace } });
+    const progress = { name, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
+    const renewTime = new Date(Date.now() - age + skew).toISOString().replace('Z', '000Z');
+    const lease = { ...formatNodeReport({ bundle: '', progress }), spec: { holderIdentity: name, renewTime } };
+    server.backdate(server.put(lease), age);
+  };
+
+  it('says by how much clocks of nodes differ, and takes no node with another clock for a silent one', async () => {
+    put('Loading', { nodes });
+    report({ name: 'a', skew: -40 * 60_000 });
+    report({ name: 'b', skew: 3 * 86_400_000 });
+    report({ name: 'c' });
+    expect((await run('status')).stderr).to.equal(
+      'warning: clocks differ from that of the API server: a 40 minutes behind, b 3 days ahead. Set them: certificates and times depend on them\n',
+    );
+    for (const name of ['a', 'b', 'c']) report({ name, age: 3_600_000, skew: 3_600_000 });
+    expect((await run('status')).stderr).to.contain('no agent has reported since 20');
+  });
+
   it('says first that no agent has reported, and why', async () => {
     put('Loading', { nodes });
     const silent = await run('status');
@@ -372,15 +395,9 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
       child.kill();
       await outcome.catch(() => undefined);
     }
-    const lease = (age: number): void => {
-      const progress = { name: 'a', phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
-      const renewTime = new Date(Date.now() - age).toISOString().replace('Z', '000Z');
-      server.put({ ...formatNodeReport({ bundle: '', progress }), spec: { holderIdentity: 'a', renewTime } });
-    };
-    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle-reports' } });
-    lease(3_600_000);
+    report({ age: 3_600_000 });
     expect((await run('status')).stderr).to.contain('no agent has reported since 20');
-    lease(60_000);
+    report({ age: 60_000 });
     expect((await run('status')).stderr).to.equal('');
     put('Completed', { nodes });
     expect((await run('status')).stderr).to.equal('');

@@ -131,6 +131,14 @@ export class TestApiServer extends FaultyServer {
     return this.objects.replace(place, whole, { manager, dryRun: false, status: true });
   }
 
+  /** Lets the last writes of an object have been some milliseconds ago, by the clock of this server. */
+  backdate({ apiVersion, kind, metadata }: ApiObject, age: number): void {
+    const { managedFields = [] } = (this.find(apiVersion, kind, metadata.name, metadata.namespace)?.metadata ?? {}) as {
+      managedFields?: { time: string }[];
+    };
+    for (const entry of managedFields) entry.time = new Date(Date.parse(entry.time) - age).toISOString();
+  }
+
   /** Returns an object in its present state; undefined if it does not exist. */
   find(apiVersion: string, kind: string, name: string, namespace = ''): ApiObject | undefined {
     return this.objects.get(this.#placeOf({ apiVersion, kind, metadata: { name, namespace } }));
