@@ -113,13 +113,15 @@ export const agentArchitectures = ['amd64', 'arm64'] as const;
 const systemLabel = 'kubernetes.io/os';
 
 /**
- * The labels of nodes without a machine: those of a virtual kubelet (virtual-kubelet, node-cli), of Liqo, and of KWOK.
- * Agents tolerate every taint, so taints do not keep them away.
+ * The labels of nodes with a machine, unlike those of virtual-kubelet, KWOK, Liqo and Admiralty. Agents tolerate every
+ * taint, so taints do not keep them away.
  */
-const notVirtual = [
-  { key: 'type', operator: 'NotIn', values: ['virtual-kubelet', 'kwok'] },
-  { key: 'liqo.io/type', operator: 'NotIn', values: ['virtual-node'] },
-];
+const notVirtual: readonly { readonly key: string; readonly operator: string; readonly values?: readonly string[] }[] =
+  [
+    { key: 'type', operator: 'NotIn', values: ['virtual-kubelet', 'kwok'] },
+    { key: 'liqo.io/type', operator: 'NotIn', values: ['virtual-node'] },
+    { key: 'virtual-kubelet.io/provider', operator: 'DoesNotExist' },
+  ];
 
 /** Other architectures of OpenShift. Nodes without the label count as those of an agent. */
 const supported = [{ key: 'kubernetes.io/arch', operator: 'NotIn', values: ['ppc64le', 's390x'] }];
@@ -164,7 +166,7 @@ export function nameWithoutAgent(
 ): string | undefined {
   const others = nodes.filter((node) => !mayHaveAgent(node) || !isCovered(node, architectures));
   const names = others.map((node) => `${node.name} (${reasonOf(node)})`);
-  return names.length === 0 ? undefined : nameSome(names.sort());
+  return names.length === 0 ? undefined : nameSome(names.sort(), 10);
 }
 
 const advice = {
@@ -203,5 +205,5 @@ function systemOf({ labels }: ClusterNode): string {
 // Some providers set only the taint of their node.
 function isVirtual({ labels, taints }: ClusterNode): boolean {
   const isTainted = taints.some(({ key }) => /^(?:virtual-kubelet\.io|virtual-node\.[^/]+)\//.test(String(key)));
-  return isTainted || notVirtual.some(({ key, values }) => values.includes(String(labels[key])));
+  return isTainted || notVirtual.some(({ key, values }) => values?.includes(String(labels[key])) ?? key in labels);
 }

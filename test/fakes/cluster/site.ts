@@ -70,6 +70,7 @@ export const nodesWithoutAgent: readonly StoredObject[] = [
     'kubernetes.io/os': 'windows',
   }),
   labelled(node('aci-0', 'worker'), { type: 'virtual-kubelet' }),
+  labelled(node('admiralty-0', 'worker'), { 'virtual-kubelet.io/provider': 'admiralty' }),
   node('tainted-0', 'worker', {}, { taints: [{ key: 'virtual-kubelet.io/provider', effect: 'NoSchedule' }] }),
 ];
 

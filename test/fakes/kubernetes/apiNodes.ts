@@ -17,7 +17,7 @@ interface ReadinessProbe {
 /** A requirement of a node selector on a label. */
 interface Requirement {
   readonly key: string;
-  readonly operator: 'Exists' | 'In' | 'NotIn';
+  readonly operator: 'Exists' | 'DoesNotExist' | 'In' | 'NotIn';
   readonly values?: readonly unknown[];
 }
 
@@ -245,7 +245,9 @@ function nameOf({ metadata }: Json): string {
 /** Returns whether the controller of DaemonSets places a pod on a node with these labels. All tolerate every taint. */
 function isPlaced({ nodeSelector = {}, affinity }: Placement, labels: Json): boolean {
   const meets = ({ key, operator, values = [] }: Requirement): boolean =>
-    operator === 'Exists' ? key in labels : (operator === 'In') === values.includes(labels[key]);
+    operator === 'Exists' || operator === 'DoesNotExist'
+      ? (operator === 'Exists') === key in labels
+      : (operator === 'In') === values.includes(labels[key]);
   const terms = affinity?.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms;
   const isSelected = Object.entries(nodeSelector).every(([key, value]) => labels[key] === value);
   return isSelected && (terms?.some(({ matchExpressions }) => matchExpressions.every(meets)) ?? true);

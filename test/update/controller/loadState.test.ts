@@ -104,7 +104,7 @@ describe('readLoadState', () => {
     const state = readLoadState({ spec }, [node('worker-0', 'worker'), foreign, ...nodesWithoutAgent], new Map());
     expect(state.nodes.map(({ name }) => name)).to.deep.equal(['worker-0']);
     expect(state.condition.message).to.match(
-      /worker-0 does not have all images yet; no agent runs on aci-0 \(virtual kubelet\), .* and 1 more$/,
+      /worker-0 does not have all images yet; no agent runs on aci-0 \(virtual kubelet\), .*, win-0 \(Windows\), z-0 \(s390x\)$/,
     );
   });
 });
