@@ -8,7 +8,7 @@ export const errorCodes = {
   'not-found': 'A registry, directory, bundle or cluster does not have the requested content.',
   'unknown-version': 'No release of that version and architecture is published.',
   'not-recommended': 'An update has known risks that are not accepted; each is named with its text.',
-  unauthorized: 'A registry requires credentials, or refuses the given ones.',
+  unauthorized: 'A registry or a cluster requires credentials, or refuses the given ones.',
   denied: 'A registry, cluster or proxy does not allow the operation.',
   'bad-credentials-file': 'A credentials file or helper cannot be used.',
   unreachable: 'A server cannot be reached, stopped answering, or sends too slowly.',

@@ -8,9 +8,12 @@ export const containerLists = [
   ['ephemeralContainers', 'ephemeral container'],
 ] as const;
 
-/** A container of a pod, from any of its lists, or a volume that an image is mounted as (Kubernetes 1.31). */
+/**
+ * A container of a pod, from any of its lists, or a volume that an image is mounted as (Kubernetes 1.31). KubeVirt makes
+ * a container of a container disk.
+ */
 export interface Container {
-  readonly kind: (typeof containerLists)[number][1] | 'image volume';
+  readonly kind: (typeof containerLists)[number][1] | 'image volume' | 'container disk';
   readonly list: (typeof containerLists)[number][0] | 'volumes';
   readonly name: string;
   readonly image: string;
@@ -26,8 +29,9 @@ export interface Container {
 
 const containerPaths = { image: 'image', policy: 'imagePullPolicy' };
 const volumePaths = { image: 'image.reference', policy: 'image.pullPolicy' };
+const diskPaths = { image: 'containerDisk.image', policy: 'containerDisk.imagePullPolicy' };
 
-/** Reads the containers of all lists of a pod’s spec, and its image volumes. */
+/** Reads the containers of all lists of a pod’s spec, and its image volumes; of a virtual machine, its container disks. */
 export function readContainers(spec: Fields): Container[] {
   const containers = containerLists.flatMap(([list, kind]) =>
     listOf(spec[list]).map((fields): Container => {
@@ -36,6 +40,11 @@ export function readContainers(spec: Fields): Container[] {
     }),
   );
   const volumes = listOf(spec['volumes']).flatMap((fields): Container[] => {
+    if (isFields(fields['containerDisk'])) {
+      const { image, imagePullPolicy } = fields['containerDisk'];
+      const disk = { kind: 'container disk', list: 'volumes', paths: diskPaths } as const;
+      return [{ ...disk, ...readImage(fields, image, imagePullPolicy) }];
+    }
     if (!isFields(fields['image'])) return [];
     const { reference, pullPolicy } = fields['image'];
     const own = { kind: 'image volume', list: 'volumes', paths: volumePaths } as const;

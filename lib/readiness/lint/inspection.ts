@@ -4,6 +4,7 @@ import { commandLinesOf, readContainers, type Container } from './container.ts';
 import { readManifest } from './documents.ts';
 import { readBase64, readDataUrl } from './embedded.ts';
 import { isFullReference } from './image.ts';
+import { readDiskImport, readResourceImage } from './resourceImage.ts';
 import { applyRules, oneLine, placeBelow, type LintState, type ManifestPlace } from './report.ts';
 import type { Rule } from './rule.ts';
 import { rulesFor } from './rules.ts';
@@ -82,7 +83,9 @@ function inspectObject(value: unknown, place: ManifestPlace, state: LintState): 
     ...place,
     object: place.field === '' ? own : place.object,
     hasTexts: /^(?:ConfigMap|MachineConfig|Secret)$/.test(own.kind),
+    isCustom: isCustomKind(textOf(object['apiVersion']) ?? ''),
   };
+  applyRules(rulesFor.admissionPolicy, object, 'the policy', at, state);
   if (kind === 'CatalogSource' || kind === 'ClusterCatalog') {
     applyRules(rulesFor.catalog, fieldsOf(spec), 'the catalog', placeBelow(at, 'spec'), state);
   }
@@ -93,6 +96,15 @@ function inspectObject(value: unknown, place: ManifestPlace, state: LintState): 
     if (isEncoded) inspectEncoded(fieldsOf(field), placeBelow(at, key), state);
     else inspectValue(field, placeBelow(at, key), state);
   }
+}
+
+/** The groups of Kubernetes, of OpenShift and of OLM whose fields the other rules know, or which name no image. */
+const knownGroups =
+  /^(?:[a-z]*|[a-z0-9.]+\.k8s\.io|(?:apps|build|config|image|machineconfiguration|operator|samples\.operator|template)\.openshift\.io|(?:packages\.)?operators\.coreos\.com|olm\.operatorframework\.io)$/;
+
+function isCustomKind(apiVersion: string): boolean {
+  const [group = '', version] = apiVersion.split('/');
+  return version !== undefined && !knownGroups.test(group);
 }
 
 /** Returns whether an object without a kind is a pod template, an Ignition file, or a file or unit of one. */
@@ -130,6 +142,7 @@ function inspectValue(value: unknown, place: ManifestPlace, state: LintState): v
   if (place.depth > deepest) {
     reportDepth(place, state);
   } else if (typeof value === 'string') {
+    if (place.isCustom) applyRules(rulesFor.resourceImage, { image: value }, 'the resource', place, state);
     if (place.hasTexts) inspectText(value, place, state);
   } else if (typeof value !== 'object' || value === null || isSeen(value, state)) {
     return;
@@ -150,8 +163,10 @@ function inspectFields(fields: Fields, place: ManifestPlace, state: LintState): 
     for (const container of readContainers(fields)) inspectContainer(container, place, state);
     return;
   }
+  const inspected = inspectParts(fields, place, state);
   const name = textOf(fields['path']) ?? textOf(fields['name']);
   for (const [key, value] of Object.entries(fields)) {
+    if (inspected.includes(key)) continue;
     const at = {
       ...placeBelow(place, key),
       name: name ?? (/^(?:contents|source|inline|local)$/.test(key) ? place.name : key),
@@ -161,6 +176,22 @@ function inspectFields(fields: Fields, place: ManifestPlace, state: LintState): 
     }
     inspectValue(value, at, state);
   }
+}
+
+/** Inspects the parts of a build, a virtual machine and an operator’s resource. Returns the keys that need no more. */
+function inspectParts(fields: Fields, place: ManifestPlace, state: LintState): string[] {
+  applyRules(rulesFor.build, fields, 'the build', place, state);
+  const disks = readContainers({ volumes: fields['volumes'] }).filter(({ kind }) => kind === 'container disk');
+  for (const disk of disks) inspectContainer(disk, place, state);
+  const diskImport = readDiskImport(fields);
+  if (diskImport) applyRules(rulesFor.diskImport, diskImport, 'the disk', place, state);
+  const image = place.isCustom ? readResourceImage(fields) : undefined;
+  if (image) applyRules(rulesFor.resourceImage, image, 'the resource', place, state);
+  return [
+    ...(disks.length > 0 ? ['volumes'] : []),
+    ...(diskImport ? [diskImport.field.split('.')[0] ?? ''] : []),
+    ...(image ? ['image', 'repository'] : []),
+  ];
 }
 
 function inspectContainer(container: Container, place: ManifestPlace, state: LintState): void {

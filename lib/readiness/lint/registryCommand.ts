@@ -22,9 +22,15 @@ const contacts: Readonly<Record<string, (words: readonly string[]) => boolean>> 
   podman: callsContainerEngine,
   docker: callsContainerEngine,
   nerdctl: callsContainerEngine,
-  buildah: (words) => ['pull', 'push'].includes(argumentsOf(words)[0] ?? '') && isForRegistry(words, ['pull', 'push']),
+  buildah: (words) =>
+    (['pull', 'push'].includes(argumentsOf(words)[0] ?? '') && isForRegistry(words, ['pull', 'push'])) ||
+    (['bud', 'build', 'from'].includes(argumentsOf(words)[0] ?? '') && buildPulls(words)),
   crictl: (words) => argumentsOf(words).includes('pull') && isForRegistry(words, ['pull']),
   ctr: (words) => /(?:^| )(?:images?|i) (?:pull|fetch) /.test(`${argumentsOf(words).join(' ')} `),
+  oras: (words) => callsRegistryClient(words, ['pull', 'push', 'cp', 'copy', 'attach', 'discover', 'resolve']),
+  crane: (words) => callsRegistryClient(words, ['pull', 'push', 'cp', 'copy', 'digest', 'manifest', 'config', 'ls']),
+  cosign: (words) => callsRegistryClient(words, ['verify', 'verify-attestation', 'download', 'copy', 'tree']),
+  helm: (words) => words.some((word) => word.startsWith('oci://') && !isLocalImage(word.replace(/^oci:/, 'docker:'))),
   oc: (words) => callsOc(argumentsOf(words)),
   'rpm-ostree': (words) =>
     argumentsOf(words)[0] === 'rebase' &&
@@ -79,16 +85,27 @@ function argumentsOf(words: readonly string[]): string[] {
   return words.filter((word) => !word.startsWith('-'));
 }
 
+function callsRegistryClient(words: readonly string[], verbs: readonly string[]): boolean {
+  return verbs.includes(argumentsOf(words)[0] ?? '') && isForRegistry(words, verbs);
+}
+
 function callsContainerEngine(words: readonly string[]): boolean {
   const line = ` ${words.join(' ')} `;
   const [first, second] = argumentsOf(words);
-  const verbs = ['pull', 'push', 'search', 'run', 'create', 'auto-update', 'exec', 'image', 'artifact'];
+  const verbs = ['pull', 'push', 'search', 'run', 'create', 'build', 'auto-update', 'exec', 'image', 'artifact'];
   const verb = words.find((word) => verbs.includes(word));
   if (verb === 'run' || verb === 'create') return / --pull[ =](?:always|newer) /.test(line);
   if (verb === 'auto-update' || verb === 'search') return true;
+  if (first === 'compose') return verb === 'pull';
+  if (verb === 'build' || (verb === 'image' && second === 'build')) return buildPulls(words);
   if (verb === 'pull' || verb === 'push' || (verb === first && second === 'pull'))
     return !/ --policy[ =](?:missing|never|ifnotpresent) /.test(line) && isForRegistry(words, ['pull', 'push']);
   return false;
+}
+
+/** Whether a build pulls its base image though it is present. The option takes its value after `=` only. */
+function buildPulls(words: readonly string[]): boolean {
+  return words.some((word) => /^--pull(?:=(?:always|newer|true)|-always)?$/.test(word));
 }
 
 /** Whether a verb is followed by an image that is not on this machine. */

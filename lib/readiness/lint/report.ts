@@ -32,6 +32,8 @@ export interface ManifestPlace {
   readonly name: string;
   /** Texts are scripts, units and manifests; else they are the words of an API. */
   readonly hasTexts: boolean;
+  /** Whether the object is of an operator’s own kind, whose fields nothing here knows. */
+  readonly isCustom?: boolean;
   readonly depth: number;
 }
 

@@ -1,8 +1,10 @@
 import { fieldsAt, fieldsOf, textOf, type Fields } from '../../fields.ts';
 import type { Container } from './container.ts';
-import { isByDigest, isPlaceholder } from './image.ts';
+import { isByDigest, isFullReference, isLocalImage, isPlaceholder } from './image.ts';
 import { registryCommandsIn } from './registryCommand.ts';
+import { readVerifications } from './imageVerification.ts';
 import type { ReleaseImages } from './releaseImages.ts';
+import type { DiskImport, ResourceImage } from './resourceImage.ts';
 import type { Evidence, Rule } from './rule.ts';
 
 /** A pod asks a registry each time that a container of it starts. */
@@ -158,6 +160,82 @@ export const forcesPulls: Rule<readonly string[]> = {
     ),
 };
 
+/** Controllers of policies read signatures from a registry, and refuse a pod without them. */
+const verifiesImages: Rule<Fields> = {
+  id: 'verifies-images',
+  severity: 'blocker',
+  check: 'pull-policy',
+  problem: 'verifies images in a registry when a pod is created: %',
+  why: 'Without a registry the controller of the policy finds no signature, and refuses the pods of these images.',
+  remedy:
+    'Let only the container runtime verify (ClusterImagePolicy of OpenShift), or exclude the images of the bundle.',
+  find: (policy) => readVerifications(policy).flatMap((each) => when(each.isEnforced, each.field, each.images)),
+};
+
+/** Policies that only warn ask a registry too, and the API server waits for the answer. */
+const auditsImages: Rule<Fields> = {
+  id: 'audits-images',
+  severity: 'warning',
+  check: 'pull-policy',
+  problem: 'asks a registry for signatures when a pod is created, and only warns without them: %',
+  why: 'Without a registry each pod waits for the webhook, which refuses the pod if it takes longer than its limit.',
+  remedy: 'Exclude the images of the bundle from the policy, or set its failurePolicy to Ignore.',
+  find: (policy) => readVerifications(policy).flatMap((each) => when(!each.isEnforced, each.field, each.images)),
+};
+
+/** A build pulls its builder image, although the node has it. */
+const buildPulls: Rule<Fields> = {
+  id: 'build-pulls',
+  severity: 'warning',
+  check: 'pull-policy',
+  problem: 'pulls its builder image at every build: %',
+  why: 'Without a registry each build fails, even if the node has the image.',
+  remedy: 'Remove forcePull from the strategy of the BuildConfig.',
+  find: ({ forcePull, from }) => when(forcePull === true, 'forcePull', textOf(fieldsOf(from)['name']) ?? 'its image'),
+};
+
+/** CDI looks for a newer image of a disk on a schedule. */
+const diskImportScheduled: Rule<DiskImport> = {
+  id: 'disk-import-scheduled',
+  severity: 'warning',
+  check: 'imports',
+  problem: 'is imported from a registry on a schedule: %',
+  why: 'Without a registry each import fails, and the alerts of the DataImportCron fire.',
+  remedy: 'Remove the DataImportCron, or disable it in spec.dataImportCronTemplates of HyperConverged.',
+  find: ({ url, field, isScheduled: scheduled }) => when(scheduled, field, url),
+};
+
+/** CDI imports a disk when its DataVolume is created. */
+const diskImport: Rule<DiskImport> = {
+  id: 'disk-import',
+  severity: 'info',
+  check: 'imports',
+  problem: 'is imported from a registry once: %',
+  why: 'A new virtual machine waits until the import succeeds.',
+  remedy: 'Mirror the image, and import it from the mirror.',
+  find: ({ url, field, isScheduled: scheduled }) => when(!scheduled, field, url),
+};
+
+/** Only the operator of a resource knows what it does with the images that it names. */
+const resourceImage: Rule<ResourceImage> = {
+  id: 'resource-image',
+  severity: 'warning',
+  check: 'tags',
+  problem: 'names an image by tag or pulls it at every start, and is not judged: %',
+  why: 'The operator of the resource makes pods of the image, and only a registry knows which image a tag means.',
+  remedy: 'Name the image by digest, with the pull policy IfNotPresent, if the operator allows it.',
+  find: ({ image, field = '', pullsAlways = false }, release) => [
+    ...when(
+      (field !== '' || isFullReference(image) || isRegistryUrl(image)) &&
+        !isByDigest(image) &&
+        isForeign(image, release),
+      field,
+      image,
+    ),
+    ...when(pullsAlways, field, `${image} (pull policy: Always)`),
+  ],
+};
+
 /** A file or document that cannot be judged. */
 export const unreadable: Rule<string> = {
   id: 'unreadable',
@@ -177,6 +255,10 @@ export const rulesFor = {
   imageStreamTag: [imageStreamScheduled, imageStreamImport],
   commands: [contactsRegistry],
   admissionPlugins: [forcesPulls],
+  admissionPolicy: [verifiesImages, auditsImages],
+  build: [buildPulls],
+  diskImport: [diskImportScheduled, diskImport],
+  resourceImage: [resourceImage],
   file: [unreadable],
 } as const;
 
@@ -194,6 +276,13 @@ function isKnown(image: string): boolean {
 /** Whether it is an image that is not in image-references, which a release replaces by digests. */
 function isForeign(image: string, release: ReleaseImages | undefined): boolean {
   return isKnown(image) && release?.componentOf(image) === undefined;
+}
+
+/** Whether it is the URL of an image or a chart in a registry: `oci://ghcr.io/acme/app`. */
+function isRegistryUrl(text: string): boolean {
+  return (
+    /^(?:oci|docker):\/\/[\w.-]+(?::\d+)?\/[\w./@:-]+$/.test(text) && !isLocalImage(text.replace(/^oci:/, 'docker:'))
+  );
 }
 
 function isScheduled({ importPolicy }: Fields): boolean {

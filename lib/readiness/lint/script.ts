@@ -1,6 +1,6 @@
 import { listCommands } from './shell.ts';
 
-const unitSection = /^\[(?:Unit|Service|Container|Install|Kube|Image)\]\s*$/m;
+const unitSection = /^\[(?:Unit|Service|Container|Install|Kube|Image|Build|Pod|Volume|Artifact)\]\s*$/m;
 /** Files that no shell reads. */
 const otherFormat = /\.(?:md|txt|html?|css|js|json|ya?ml|toml|py|lua|go|conf|cfg|ini|rules|pem|crt|key|service\.d)$/i;
 
@@ -12,15 +12,20 @@ export function commandsIn(text: string, name: string): string[][] {
   return otherFormat.test(name) ? [] : listCommands(text);
 }
 
-/** The `Exec…=` lines of a unit, and what Quadlet makes of `Pull=` and `AutoUpdate=`. */
+/** The `Exec…=` lines of a unit, and the commands of podman that Quadlet makes of its files (podman-systemd.unit). */
 function listUnitCommands(text: string): string[][] {
   const joined = text.replace(/^\s*[#;].*$/gm, '').replace(/\\\n\s*/g, ' ');
-  const image = /^Image=(.*)$/m.exec(joined)?.[1]?.trim() ?? '';
-  const pull = /^Pull=(always|newer)\s*$/m.exec(joined)?.[1];
-  const updates = /^AutoUpdate=registry\s*$/m.test(joined);
+  const valueOf = (key: string): string => new RegExp(`^${key}=(.*)$`, 'm').exec(joined)?.[1]?.trim() ?? '';
+  const has = (section: string): boolean => new RegExp(`^\\[${section}\\]\\s*$`, 'm').test(joined);
+  const [image, pull, policy] = [valueOf('Image'), valueOf('Pull'), valueOf('Policy')];
+  const options = [...joined.matchAll(/^PodmanArgs=(.*)$/gm)].flatMap(([, line = '']) => listCommands(line).flat());
+  const [pulls, policies] = [pull === '' ? [] : [`--pull=${pull}`], policy === '' ? [] : [`--policy=${policy}`]];
   return [
     ...[...joined.matchAll(/^Exec\w+=[-@:+!|]*(.*)$/gm)].flatMap(([, line = '']) => listCommands(line)),
-    ...(pull === undefined ? [] : [['podman', 'run', `--pull=${pull}`, image]]),
-    ...(updates ? [['podman', 'auto-update', image]] : []),
+    ...(has('Image') ? [['podman', 'image', 'pull', ...policies, ...options, image]] : []),
+    ...(has('Artifact') ? [['podman', 'artifact', 'pull', ...options, valueOf('Artifact')]] : []),
+    ...(has('Build') ? [['podman', 'build', ...pulls, ...options]] : []),
+    ...(has('Container') ? [['podman', 'run', ...pulls, ...options, image]] : []),
+    ...(valueOf('AutoUpdate') === 'registry' ? [['podman', 'auto-update', image]] : []),
   ];
 }

@@ -38,11 +38,25 @@ const catalog = (spec: object): object => object('CatalogSource', { spec });
 const clusterCatalog = (image: object): object =>
   object('ClusterCatalog', { spec: { source: { type: 'Image', image } } });
 const stream = (tag: object): object => object('ImageStream', { spec: { tags: [{ name: 't', ...tag }] } });
+const machine = (disk: object): object => {
+  const template = { spec: { volumes: [{ name: 'd', ...disk }] } };
+  return object('VirtualMachine', { spec: { template } }, 'kubevirt.io/v1');
+};
+const resource = (spec: object, apiVersion = 'ceph.rook.io/v1'): object => object('CephCluster', { spec }, apiVersion);
+const kyverno = (rule: object, spec: object = {}): object =>
+  object('ClusterPolicy', { spec: { ...spec, rules: [{ name: 'r', ...rule }] } }, 'kyverno.io/v1');
+const verifying = { verifyImages: [{ imageReferences: ['quay.io/acme/*'] }] };
+const enforced = { validationFailureAction: 'Enforce' };
 const script = (text: string): object => object('ConfigMap', { data: { 'run.sh': text } });
 const unit = (contents: string): object =>
   object('MachineConfig', { spec: { config: { systemd: { units: [{ name: 'x.service', contents }] } } } });
 const from = (name: string): object => ({ from: { kind: 'DockerImage', name } });
 const poll = { updateStrategy: { registryPoll: { interval: '10m' } } };
+
+const registryDisk = { source: { registry: { url: 'docker://quay.io/containerdisks/fedora:latest' } } };
+const dataVolume = object('DataVolume', { spec: registryDisk }, 'cdi.kubevirt.io/v1beta1');
+const cronSpec = { schedule: '0 */12 * * *', managedDataSource: 'fedora', template: { spec: registryDisk } };
+const cron = object('DataImportCron', { spec: cronSpec }, 'cdi.kubevirt.io/v1beta1');
 
 /** Objects that each rule finds, and similar objects that it must not find. */
 const pairs: Readonly<
@@ -60,8 +74,10 @@ const pairs: Readonly<
         },
       }),
       volume({ reference: known, pullPolicy: 'Always' }),
+      machine({ containerDisk: { image: known, imagePullPolicy: 'Always' } }),
     ],
     passed: [
+      machine({ containerDisk: { image: known, imagePullPolicy: 'IfNotPresent' } }),
       pod({ imagePullPolicy: 'IfNotPresent' }),
       pod({ env: [{ name: 'imagePullPolicy', value: 'Always' }] }),
       volume({ reference: known, pullPolicy: 'IfNotPresent' }),
@@ -75,6 +91,7 @@ const pairs: Readonly<
       pod({ image: 'quay.io/x/y' }),
       pod({ image: 'quay.io:443/x/y:latest' }),
       volume({ reference: 'quay.io/x/y' }),
+      machine({ containerDisk: { image: 'quay.io/x/y' } }),
     ],
     passed: [
       ...[pod({ image: 'quay.io/x/y:v1' }), pod({ image: `quay.io/x/y:latest@sha256:${'a'.repeat(64)}` })],
@@ -87,8 +104,12 @@ const pairs: Readonly<
     ],
   },
   'image-by-tag': {
-    caught: [pod({ image: 'quay.io/x/y:v1' }), volume({ reference: 'quay.io/x/y:v1' })],
+    caught: [
+      ...[pod({ image: 'quay.io/x/y:v1' }), volume({ reference: 'quay.io/x/y:v1' })],
+      machine({ containerDisk: { image: 'quay.io/x/y:v1' } }),
+    ],
     passed: [
+      machine({ containerDisk: { image: known } }),
       pod({}),
       volume({ reference: known }),
       pod({ image: 'quay.io/openshift/cli:v4' }),
@@ -156,12 +177,19 @@ const pairs: Readonly<
         'cat <<EOF\n$(podman pull quay.io/x/y)\nEOF',
         'pod\\\nman \\\n  pull quay.io/x/y',
       ],
+      ...['podman build --pull .', 'buildah bud --pull-always -t x .', 'podman image build --pull=newer .'],
+      ...['oras pull quay.io/x/y:1', 'crane digest quay.io/x/y', 'cosign verify quay.io/x/y', 'podman compose pull'],
+      ...['helm upgrade x oci://quay.io/x/chart'],
     ]
       .map(script)
       .concat(
         unit('[Service]\nExecStartPre=-/usr/bin/podman pull quay.io/x/y\n'),
         unit('[Service]\nExecStart=podman \\\n  # the image\n  pull quay.io/x/y\n'),
         unit('[Container]\nImage=quay.io/x/y\nPull=newer\n'),
+        unit('[Container]\nImage=quay.io/x/y\nPodmanArgs=--pull=always\n'),
+        unit(`[Image]\nImage=${known}\n`),
+        unit('[Artifact]\nArtifact=quay.io/x/y:1\n'),
+        unit('[Build]\nImageTag=localhost/x\nPull=always\n'),
         pod({ command: ['/bin/sh', '-c', 'set -e\nskopeo inspect docker://quay.io/x/y'] }),
         pod({ lifecycle: { postStart: { exec: { command: ['crictl', 'pull', 'quay.io/x/y'] } } } }),
       ),
@@ -193,10 +221,15 @@ const pairs: Readonly<
         'mypodman pull x',
         "echo 'a; podman pull x'",
       ],
+      ...['podman build .', 'podman build --pull=missing .', 'helm upgrade x ./chart', 'podman compose up'],
+      ...['oras pull localhost:5000/x:1', 'cosign version'],
     ]
       .map(script)
       .concat(
         unit('[Service]\n# ExecStart=podman pull x\nExecStart=/usr/bin/podman start x\n'),
+        unit('[Image]\nImage=quay.io/x/y:1\nPolicy=missing\n'),
+        unit('[Build]\nImageTag=localhost/x\nPull=missing\n'),
+        unit('[Container]\nImage=quay.io/x/y:1\nPodmanArgs=--cpus=2\n'),
         pod({ args: ['podman pull is not run here'] }),
         object('ConfigMap', { metadata: { name: 'x', annotations: { example: 'podman pull quay.io/x/y' } } }),
         object('PodMonitor', { spec: { description: 'podman pull quay.io/x/y\n' } }),
@@ -218,6 +251,73 @@ const pairs: Readonly<
     passed: [
       pod({ command: ['kube-apiserver', '--disable-admission-plugins=AlwaysPullImages'] }),
       object('KubeAPIServer', { spec: { apiServerArguments: { 'disable-admission-plugins': ['AlwaysPullImages'] } } }),
+    ],
+  },
+  'verifies-images': {
+    caught: [
+      kyverno(verifying, enforced),
+      kyverno({ verifyImages: [{ image: 'quay.io/acme/*', failureAction: 'Enforce' }] }),
+      object(
+        'ImageValidatingPolicy',
+        { spec: { matchImageReferences: [{ glob: 'quay.io/*' }] } },
+        'policies.kyverno.io/v1',
+      ),
+      object('ClusterImagePolicy', { spec: { images: [{ glob: '**' }] } }, 'policy.sigstore.dev/v1beta1'),
+    ],
+    passed: [
+      kyverno(verifying, { validationFailureAction: 'Audit' }),
+      kyverno({ validate: { message: 'no' } }, enforced),
+      object('ClusterImagePolicy', { spec: { images: [{ glob: '**' }], mode: 'warn' } }, 'policy.sigstore.dev/v1beta1'),
+      object('ClusterImagePolicy', { spec: { scopes: ['quay.io'] } }, 'config.openshift.io/v1'),
+    ],
+  },
+  'audits-images': {
+    caught: [
+      kyverno(verifying),
+      kyverno(verifying, { validationFailureAction: 'Audit' }),
+      object('ClusterImagePolicy', { spec: { images: [{ glob: '**' }], mode: 'warn' } }, 'policy.sigstore.dev/v1beta1'),
+      object('ImageValidatingPolicy', { spec: { validationActions: ['Audit'] } }, 'policies.kyverno.io/v1'),
+    ],
+    passed: [kyverno(verifying, enforced), kyverno({ validate: { message: 'no' } })],
+  },
+  'build-pulls': {
+    caught: ['dockerStrategy', 'sourceStrategy', 'customStrategy'].map((key) =>
+      object('BuildConfig', { spec: { strategy: { [key]: { forcePull: true, ...from(known) } } } }),
+    ),
+    passed: [
+      object('BuildConfig', { spec: { strategy: { dockerStrategy: { forcePull: false, ...from(known) } } } }),
+      object('BuildConfig', { spec: { strategy: { dockerStrategy: from(known) } } }),
+    ],
+  },
+  'disk-import-scheduled': {
+    caught: [cron, object('HyperConverged', { spec: { dataImportCronTemplates: [cron] } }, 'hco.kubevirt.io/v1beta1')],
+    passed: [dataVolume],
+  },
+  'disk-import': {
+    caught: [
+      dataVolume,
+      object('VirtualMachine', { spec: { dataVolumeTemplates: [{ spec: registryDisk }] } }, 'kubevirt.io/v1'),
+    ],
+    passed: [cron, object('DataVolume', { spec: { source: { pvc: { name: 'x' } } } }, 'cdi.kubevirt.io/v1beta1')],
+  },
+  'resource-image': {
+    caught: [
+      resource({ cephVersion: { image: 'quay.io/ceph/ceph:v18.2' } }),
+      resource({ operand: { image: digest('b'), imagePullPolicy: 'Always' } }, 'nfd.openshift.io/v1'),
+      resource({ driver: { repository: 'nvcr.io/nvidia', image: 'driver', version: '550.54' } }, 'nvidia.com/v1'),
+      resource({ image: { repository: 'acme/app', tag: '1', pullPolicy: 'IfNotPresent' } }),
+      resource({ sidecar: { image: 'nginx:1.25' } }),
+      resource({ initImage: 'quay.io/x/y:1' }),
+      resource({ url: 'oci://ghcr.io/acme/app', ref: { tag: 'latest' } }, 'source.toolkit.fluxcd.io/v1'),
+    ],
+    passed: [
+      resource({ cephVersion: { image: digest('b') } }),
+      resource({ driver: { repository: 'nvcr.io/nvidia', image: 'driver', version: `sha256:${'b'.repeat(64)}` } }),
+      resource({ image: 'rhcos', repository: 'https://git.example.com/x', url: 'https://quay.io/x/y:1' }),
+      resource({ operand: { image: 'quay.io/openshift/cli:v4' } }),
+      resource({ image: '${IMAGE}', url: 'oci://localhost:5000/x' }),
+      object('DNS', { spec: { image: 'quay.io/x/y:1' } }, 'operator.openshift.io/v1'),
+      machine({ containerDisk: { image: 'quay.io/x/y:v1' } }),
     ],
   },
   unreadable: {
