@@ -18,7 +18,7 @@ import { checkPullAdmission } from './admissionCheck.ts';
 import { checkAgentImage } from './agentImage.ts';
 import { checkCapacity, checkDrains } from './drainCheck.ts';
 import { checkImagePolicies } from './imagePolicyCheck.ts';
-import { checkCertificates } from './certificateCheck.ts';
+import { checkCertificates, checkSigningRequests } from './certificateCheck.ts';
 import { checkDrills } from './drillRecord.ts';
 import { checkFailedPulls } from './pullPolicy.ts';
 import { checkImageRemoval } from './imageRemoval.ts';
@@ -49,7 +49,6 @@ import {
   type ClusterSurvey,
   isInternalRegistry,
 } from './survey.ts';
-import { checkSigningRequests } from './signingRequests.ts';
 import { checkPath, checkState } from './versionCheck.ts';
 import { checkWaitingController } from './osImageStreamCheck.ts';
 import { checkWebhooks } from './webhookCheck.ts';
@@ -126,7 +125,7 @@ export async function runPreflight(
     ...checkWorkloads(templates, { release, mirrors: mirrorSetsOf(survey) }),
     ...checkFailedPulls(survey.workloads, release, plan?.images ?? []),
     ...checkSitePins(survey),
-    ...checkImageRemoval(survey, plan ? plan.size * unpackedFactor : 0),
+    ...checkImageRemoval({ ...survey, nodes: listPoolNodes(survey) }, plan ? plan.size * unpackedFactor : 0),
     ...(await checkWaitingController(cluster)),
     ...checkAgentNodes(survey.nodes.map(readNode)),
     ...checkNodes(survey, templates, clusterVersion, plan),

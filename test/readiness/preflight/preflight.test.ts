@@ -445,7 +445,7 @@ describe('runPreflight', () => {
     it('warns of an architecture that no agent exists for, and wants no space there', async () => {
       await start();
       server.put(node('z-0', 'worker', { nodeInfo: { architecture: 's390x' } }));
-      setFree(server, 'z-0', 1);
+      setFree(server, 'z-0', 60);
       expect(await find({ ...plan, arch: 'multi' })).to.deep.equal(['warning nodes node/']);
       expect(await messageOf('warning nodes node/')).to.equal('no agent runs on z-0 (s390x)');
     });
