@@ -126,7 +126,7 @@ export async function loadKubeconfig({
 async function readKubeconfig(file: string, required: boolean): Promise<Kubeconfig | undefined> {
   let content: string;
   try {
-    content = await readFile(file, 'utf8');
+    content = decodeText(await readFile(file));
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === 'ENOENT' && !required) return undefined;
     throw new PluginError('not-readable', `the kubeconfig ${file} cannot be read: ${reasonOf(cause)}`, {
@@ -139,6 +139,12 @@ async function readKubeconfig(file: string, required: boolean): Promise<Kubeconf
     // The message of the parser quotes the line, which may have a token.
     throw isPluginError(error) ? new PluginError(error.code, error.message) : error;
   }
+}
+
+/** Decodes UTF-16 if its mark is there, as kubectl does: PowerShell writes it with `>`. Else UTF-8. */
+function decodeText(bytes: Buffer): string {
+  const encoding = bytes[0] === 0xfe && bytes[1] === 0xff ? 'utf-16be' : bytes[0] === 0xff ? 'utf-16le' : 'utf-8';
+  return new TextDecoder(encoding).decode(bytes);
 }
 
 function entryOf(entries: Readonly<Record<string, Fields>>, kind: string, name: string, source: string): Fields {

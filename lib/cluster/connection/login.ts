@@ -42,9 +42,10 @@ export async function logIn(
     return { ...plugin, authorization: authorizationOf(user, plugin.token ?? token), expires };
   }
   if (typeof tokenFile === 'string') {
-    // Token files end with a newline.
-    const fileToken = (await readCredentialFile(tokenFile, 'token file')).toString().trim();
-    return { authorization: authorizationOf(user, fileToken), expires: Date.now() + tokenFileLifetime };
+    // As in client-go, the token of the kubeconfig stands in for a file that cannot be read.
+    const read = readCredentialFile(tokenFile, 'token file');
+    const fileToken = scalar(token) === '' ? await read : await read.catch(() => scalar(token));
+    return { authorization: authorizationOf(user, fileToken.toString()), expires: Date.now() + tokenFileLifetime };
   }
   const own = authorizationOf(user, token);
   if (provider === undefined) return { authorization: own, expires: Infinity };
@@ -74,7 +75,9 @@ export function impersonationHeaders(user: Fields): http.OutgoingHttpHeaders {
 
 /** Returns the header Authorization. A user name has precedence over a token. YAML may parse either as a number. */
 function authorizationOf({ username, password }: Fields, token: unknown): string | undefined {
-  const [name, secret, bearer] = [username, password, token].map(scalar);
+  const [name, secret, text = ''] = [username, password, token].map(scalar);
+  // Files and blocks of YAML end with a newline.
+  const bearer = text.trim();
   if (name) return `Basic ${Buffer.from(`${name}:${secret ?? ''}`).toString('base64')}`;
   return bearer ? `Bearer ${bearer}` : undefined;
 }

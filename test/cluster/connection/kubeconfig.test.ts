@@ -1,4 +1,4 @@
-import { mkdir } from 'node:fs/promises';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import { expect } from 'chai';
 import { findTarget } from '../../../lib/cluster/connection/kubeconfig.ts';
@@ -31,6 +31,16 @@ describe('findTarget', () => {
     expect((await failureOf(findTarget({ environment }), 'no-cluster')).message).to.contain('/absent/1 or /absent/2');
     const named = await failureOf(findTarget({ kubeconfig: '/absent/3', environment }), 'not-readable');
     expect(named.hint).to.contain('Name a kubeconfig that exists');
+  });
+
+  it('reads UTF-16 with its mark, as PowerShell writes it', async () => {
+    const text = await readFile(await folder.write({ file: 'plain', cluster: { server: 'https://a' } }), 'utf8');
+    const little = Buffer.from(`\ufeff${text}`, 'utf16le');
+    for (const [file, bytes] of Object.entries({ little, big: Buffer.from(little).swap16() })) {
+      await writeFile(join(folder.folder, file), bytes);
+      const { server } = await findTarget({ kubeconfig: join(folder.folder, file), environment: {} });
+      expect(server, file).to.equal('https://a');
+    }
   });
 
   it('merges several files: the first to name something wins, absent ones are passed over', async () => {

@@ -149,6 +149,14 @@ describe('Session', () => {
       expect(seen).to.deep.equal(['me', 'bob', 'admin']);
     });
 
+    it('takes a token with a newline at its end, and the token of the file of which the token file is gone', async () => {
+      const server = await start(accepts('sesame'));
+      for (const user of [{ token: 'sesame\n' }, { tokenFile: '/nowhere/token', token: 'sesame' }])
+        expect(await ask(await folder.write({ cluster: trusted(server), user }))).to.equal('v1.27.3');
+      const lost = await folder.write({ cluster: trusted(server), user: { tokenFile: '/nowhere/token' } });
+      await failureOf(ask(lost), 'not-readable');
+    });
+
     it('says when the client certificate expired that a cluster refuses', async () => {
       const expired = await authority.issue({ hosts: ['admin'], client: true, expired: true });
       const tls = { ca: authority.certificate, requestCert: true, rejectUnauthorized: false };
