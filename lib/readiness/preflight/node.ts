@@ -202,8 +202,13 @@ function systemOf({ labels }: ClusterNode): string {
   return textOf(labels[systemLabel]) ?? 'linux';
 }
 
-// Some providers set only the taint of their node.
-function isVirtual({ labels, taints }: ClusterNode): boolean {
-  const isTainted = taints.some(({ key }) => /^(?:virtual-kubelet\.io|virtual-node\.[^/]+)\//.test(String(key)));
-  return isTainted || notVirtual.some(({ key, values }) => values?.includes(String(labels[key])) ?? key in labels);
+// Some providers set only the taint of their node, or the version of their kubelet.
+function isVirtual({ labels, taints, kubelet }: ClusterNode): boolean {
+  const taint = /^(?:virtual-kubelet\.io|kwok\.x-k8s\.io|virtual-node\.[^/]+)\//;
+  const isTainted = taints.some(({ key }) => taint.test(String(key)));
+  return (
+    isTainted ||
+    /-vk-|virtual-kubelet|^kwok-|^fake$/.test(kubelet) ||
+    notVirtual.some(({ key, values }) => values?.includes(String(labels[key])) ?? key in labels)
+  );
 }

@@ -71,6 +71,7 @@ export const nodesWithoutAgent: readonly StoredObject[] = [
   }),
   labelled(node('aci-0', 'worker'), { type: 'virtual-kubelet' }),
   labelled(node('admiralty-0', 'worker'), { 'virtual-kubelet.io/provider': 'admiralty' }),
+  node('kwok-0', 'worker', { nodeInfo: { architecture: 'amd64', kubeletVersion: 'kwok-v0.7.0' } }),
   node('tainted-0', 'worker', {}, { taints: [{ key: 'virtual-kubelet.io/provider', effect: 'NoSchedule' }] }),
 ];
 

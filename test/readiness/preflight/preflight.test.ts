@@ -437,7 +437,7 @@ describe('runPreflight', () => {
         server.put({ ...each, status: { ...(each['status'] as Json), conditions } });
       expect(await find(plan)).to.deep.equal(['info nodes node/']);
       expect(await messageOf('info nodes node/')).to.equal(
-        'in no machine config pool, and not checked: aci-0 (virtual kubelet), admiralty-0 (virtual kubelet), tainted-0 (virtual kubelet), win-0 (Windows)',
+        'in no machine config pool, and not checked: aci-0 (virtual kubelet), admiralty-0 (virtual kubelet), kwok-0 (virtual kubelet), tainted-0 (virtual kubelet), win-0 (Windows)',
       );
       expect((await run()).nodes).to.equal(3);
     });

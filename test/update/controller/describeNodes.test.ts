@@ -2,6 +2,7 @@ import { expect } from 'chai';
 import { describeNodes, type KnownProgress } from '../../../lib/update/controller/nodeReports.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import type { StoredObject } from '../../../lib/cluster/storedObject.ts';
+import { fieldsOf } from '../../../lib/fields.ts';
 import { clusterVersionReference } from '../../../lib/cluster/clusterVersion.ts';
 import { readProgress } from '../../../lib/update/controller/updateProgress.ts';
 import { node, nodesWithoutAgent, platformImage } from '../../fakes/cluster/site.ts';
@@ -9,7 +10,7 @@ import { upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
 
 const asDown = (object: StoredObject): StoredObject => ({
   ...object,
-  status: { conditions: [{ type: 'Ready', status: 'Unknown' }] },
+  status: { ...fieldsOf(object['status']), conditions: [{ type: 'Ready', status: 'Unknown' }] },
 });
 
 describe('describeNodes', () => {

@@ -334,9 +334,9 @@ describe('install', () => {
     expect((await run()).nodes).to.equal(3);
     const said = site.context.lines.filter((line) => line.includes('no agent runs on'));
     expect(said).to.deep.equal([
-      'info: no agent runs on aci-0 (virtual kubelet), admiralty-0 (virtual kubelet), tainted-0 (virtual kubelet), win-0 (Windows): the update leaves these nodes out',
+      'info: no agent runs on aci-0 (virtual kubelet), admiralty-0 (virtual kubelet), kwok-0 (virtual kubelet), tainted-0 (virtual kubelet), win-0 (Windows): the update leaves these nodes out',
     ]);
-    expect(site.kubelets.podsOf('agent')).to.deep.equal(['master-0', 'tainted-0', 'worker-0', 'worker-1']);
+    expect(site.kubelets.podsOf('agent')).to.deep.equal(['kwok-0', 'master-0', 'tainted-0', 'worker-0', 'worker-1']);
   });
 });
 
