@@ -191,7 +191,8 @@ export class Exchange {
     } catch {
       answer = undefined;
     }
-    const facts = { retryAfter, repeatable: method === 'GET', certificateExpiry: this.#session.certificateExpiry };
+    const certificateExpiry = statusCode === 401 ? this.#session.certificateExpiry : undefined;
+    const facts = { retryAfter, repeatable: method === 'GET', certificateExpiry };
     return explainClusterRefusal(statusCode, answer, this.#target, facts);
   }
 

@@ -79,7 +79,7 @@ export class Session {
   /** Returns when the present client certificate expired; undefined if it is valid, and without one. */
   get certificateExpiry(): Date | undefined {
     const cert = this.#agents.at(-1)?.tls.cert;
-    if (cert === undefined) return undefined;
+    if (cert === undefined || new URL(this.#target.server).protocol !== 'https:') return undefined;
     const { validToDate } = new X509Certificate(cert);
     return validToDate.getTime() < Date.now() ? validToDate : undefined;
   }

@@ -16,7 +16,7 @@ const tolerance = 60_000;
  */
 export async function describeSilence(cluster: Cluster): Promise<string | undefined> {
   const leases = await listReports(cluster);
-  const latest = leases && Math.max(0, ...leases.map(({ written }) => written));
+  const latest = leases && Math.max(0, ...leases.flatMap(({ written }) => (Number.isNaN(written) ? [] : [written])));
   if (latest === undefined || cluster.now() - latest < limit) return undefined;
   const agents = await surveyAgents(cluster).catch(ignoring('denied', 'not-served'));
   const first = agents?.pods.find(({ ready }) => !ready);
