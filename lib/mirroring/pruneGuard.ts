@@ -23,7 +23,7 @@ const longestRemoval = 10 * 60_000;
  * answers a read with all that it accepted before. `visibleWithin`: how long accepted content may be invisible, in
  * milliseconds.
  */
-export function guardCopies(concurrency: number, context: Context, visibleWithin = 15_000): CopyGuard {
+export function guardCopies(concurrency: number, context: Context, visibleWithin = 8000): CopyGuard {
   const limiter = new RequestLimiter(concurrency);
   const whileLimited = async <T>(action: () => Promise<T>): Promise<T> => {
     const release = await limiter.take('plain', context.signal);

@@ -104,7 +104,7 @@ describe('oc adm-release-mirror-config prune, while a release is tagged', functi
         await run.tag();
         const outcome = await run.finish();
         expect(outcome.code, outcome.stderr).to.equal(0);
-        expect(outcome.stderr).to.match(/lost sha256:.* copying it again/);
+        expect(outcome.stderr).to.match(/does not have it any more: copying it again/);
         await pullWhole(`${site.host}/${repository}:${mirrored().tag}-etcd`, mirroring.path(`copy${number}`));
         await expectWhole(mirrored());
       });
