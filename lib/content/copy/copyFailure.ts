@@ -32,7 +32,7 @@ export class CopyFailure extends Error {
   /** Whether a registry refused a manifest because content of it is missing. */
   get isBlobUnknown(): boolean {
     for (let error: unknown = this.cause; error instanceof Error; error = error.cause) {
-      if (/MANIFEST_BLOB_UNKNOWN|blob unknown/i.test(error.message)) return true;
+      if (/MANIFEST_(?:BLOB_)?UNKNOWN|blob unknown/i.test(error.message)) return true;
     }
     return false;
   }

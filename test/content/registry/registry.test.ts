@@ -285,6 +285,17 @@ describe('Registry', () => {
       expect(message).to.contain(image.digest).and.to.contain(list.digest);
     });
 
+    it('asks once for tags that it can do without, and continues after any answer', async () => {
+      for (const answer of [{ status: 500 }, { status: 403 }, { status: 200, body: '<html>' }]) {
+        server.requests.length = 0;
+        server.fault(/tags/, { answer });
+        expect(await registry.knownTags(3)).to.equal(undefined);
+        expect(server.requests.filter(({ path }) => path.includes('tags'))).to.have.length(1);
+      }
+      server.clearFaults();
+      expect(await registry.tags()).to.deep.equal([]);
+    });
+
     it('mounts a blob, and cancels the upload that a registry begins instead', async () => {
       const bytes = Buffer.from('to mount');
       const other = await openRegistry(server.host, 'c/d', context);

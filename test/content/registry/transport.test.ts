@@ -503,6 +503,15 @@ describe('Transport', () => {
         expect((await read(await open(server), server)).equals(bytes)).to.equal(true);
       });
 
+      it('reads all of the content again if a server refuses Range', async () => {
+        for (const status of [400, 416, 501]) {
+          const server = await start();
+          server.fault(/blobs/, { cut: { after: 300_000, how: 'reset' } }, { times: 1 });
+          server.fault(({ headers }) => headers.range !== undefined, { answer: { status } });
+          expect((await read(await open(server), server)).equals(bytes), String(status)).to.equal(true);
+        }
+      });
+
       it('begins at an offset', async () => {
         const server = await start();
         const transport = await open(server);

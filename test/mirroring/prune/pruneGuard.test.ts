@@ -50,6 +50,12 @@ describe('guardCopies', () => {
     await failureOf(beforeReleases(), 'busy');
   });
 
+  it('waits for images that the registry shows seconds after it has accepted them', async () => {
+    const late = server.fault(/^HEAD/, { answer: { status: 404 } }, { times: 2 });
+    await beforeReleases();
+    expect(late.hits).to.equal(2);
+  });
+
   it('notices images that a run removed which has ended', async () => {
     manifests().delete(sample.image.digest);
     await failureOf(beforeReleases(), 'conflict');
