@@ -47,7 +47,7 @@ export async function openBundle(path: string, context: Context, options: OpenBu
 async function findOnlyTar(path: string): Promise<string | undefined> {
   const folder = new RootFolder(path);
   if (await folder.statOf('v2')) return undefined;
-  const [only, ...others] = await folder.list('', (name) => /\.tar(?:\.\d{3})?$/.test(name));
+  const [only, ...others] = await folder.list('', (name) => /^(?!\._).*\.tar(?:\.\d{3})?$/.test(name));
   return only?.stats.isFile() && others.length === 0 ? join(path, only.path) : undefined;
 }
 

@@ -67,7 +67,7 @@ async function requireMirror(folder: RootFolder): Promise<void> {
   await folder.statOf(`v2/${releaseRepository}/manifests`);
   if ((await folder.statOf(`v2/${releaseRepository}`))?.isDirectory()) return;
   const names = (await folder.list()).map((entry) => entry.path);
-  const tars = names.flatMap((name) => (name.endsWith('.tar') ? [name] : (parseVolumeName(name)?.path ?? [])));
+  const tars = names.flatMap((name) => (/^(?!\._).*\.tar$/.test(name) ? [name] : (parseVolumeName(name)?.path ?? [])));
   const bundles = [...new Set(tars)].sort();
   throw new PluginError('not-found', `${path} is not a mirror directory: it has no v2/${releaseRepository}`, {
     hint:

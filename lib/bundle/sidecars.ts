@@ -8,7 +8,7 @@ import { renameDurably, writeDurably } from '../content/files/atomicWrite.ts';
 import { describeWriteError, syncFolder } from '../content/files/disk.ts';
 import { takeLock } from '../content/files/lock.ts';
 import { RootFolder } from '../content/files/rootFolder.ts';
-import { readSmallFile } from '../content/files/smallFile.ts';
+import { decodeText, readSmallFile } from '../content/files/smallFile.ts';
 import type { ArchiveDigests } from '../content/archive/volumeDigests.ts';
 import { isBegun } from '../content/archive/unfinished.ts';
 import { parseVolumeName, volumeName, type Volume } from '../content/archive/volumes.ts';
@@ -80,7 +80,10 @@ export async function removeLeftovers(path: string): Promise<void> {
 /** The largest .sha256 file in bytes. A thousand volumes have a line each. */
 const sizeLimit = 1024 * 1024;
 
-/** Reads the digest of a bundle from `<bundle>.sha256`; undefined without such a file or line. */
+/**
+ * Reads the digest of a bundle from `<bundle>.sha256`; undefined without such a file or line. Throws `invalid-file` for a
+ * file in another form.
+ */
 export async function readDigestFile(path: string): Promise<Digest | undefined> {
   return (await readDigests(path)).get(basename(path));
 }
@@ -99,13 +102,14 @@ export async function readCurrentDigest(
   return readDigestFile(path);
 }
 
-/** Reads the digests in `<bundle>.sha256` by file name: of a bundle and of its volumes. */
+/** Reads the digests in `<bundle>.sha256` by file name: of a bundle and of its volumes. Throws `invalid-file`. */
 export async function readDigests(path: string): Promise<ReadonlyMap<string, Digest>> {
   const folder = new RootFolder(dirname(path));
-  const text = String(await folder.read(`${basename(path)}.sha256`, sizeLimit).catch(() => ''));
+  const file = `${basename(path)}.sha256`;
+  const bytes = await folder.read(file, sizeLimit).catch(() => Buffer.alloc(0));
   // If a name is listed twice, the first line counts.
   return new Map(
-    parseDigests(text)
+    parseDigests(Buffer.from(bytes), `${path}.sha256`)
       .map(({ name, digest }) => [name, digest] as const)
       .toReversed(),
   );
@@ -116,8 +120,7 @@ export async function readDigests(path: string): Promise<ReadonlyMap<string, Dig
  * volume. Throws `invalid-file` without such a line, and the errors of readSmallFile.
  */
 export async function findDigest(file: string, bundle: string): Promise<Digest> {
-  const text = (await readSmallFile(file, sizeLimit)).toString();
-  const lines = parseDigests(text).filter(({ name }) => !parseVolumeName(name));
+  const lines = parseDigests(await readSmallFile(file, sizeLimit), file).filter(({ name }) => !parseVolumeName(name));
   const line = lines.find(({ name }) => name === basename(bundle)) ?? (lines.length === 1 ? lines[0] : undefined);
   if (line) return line.digest;
   throw new PluginError('invalid-file', `${file} has no digest of ${basename(bundle)}`, {
@@ -125,10 +128,21 @@ export async function findDigest(file: string, bundle: string): Promise<Digest> 
   });
 }
 
-function parseDigests(text: string): { digest: Digest; name: string }[] {
-  return [...text.matchAll(/^(?:# )?([0-9a-f]{64})(?: [ *](.*))?$/gm)].flatMap(([, hex = '', name = '']) => {
-    const digest = `sha256:${hex}`;
-    return isDigest(digest) ? [{ digest, name: basename(name) }] : [];
+/**
+ * Parses lines of sha256sum, also with the marks and capitals of Windows, and in the form of BSD and macOS:
+ * `SHA256 (name) = hex`. Lines of other texts are refused, because a digest that is not compared proves nothing.
+ */
+function parseDigests(bytes: Buffer, file: string): { digest: Digest; name: string }[] {
+  const lines = decodeText(bytes).split(/\r\n|\r|\n/);
+  return lines.flatMap((line, index) => {
+    const [, hex, rest = ''] = /^\\?(?:# )?([0-9a-f]{64})(?: [ *](.*))?\s*$/i.exec(line) ?? [];
+    const [, name = rest, bsd = hex] = /^SHA256 ?\((.*)\) ?= ?([0-9a-f]{64})\s*$/i.exec(line) ?? [];
+    const digest = `sha256:${(bsd ?? '').toLowerCase()}`;
+    if (isDigest(digest)) return [{ digest, name: basename(name.trimEnd()) }];
+    if (/^\s*(?:#.*)?$/.test(line)) return [];
+    throw new PluginError('invalid-file', `${file} is not in the form of sha256sum, from line ${index + 1} on`, {
+      hint: 'Copy it again from where the bundle was made, or remove it: nothing was compared with it.',
+    });
   });
 }
 

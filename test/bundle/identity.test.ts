@@ -78,6 +78,31 @@ describe('identifyBundle', () => {
       expect(message).to.equal(`${path}.sha256 states the digest ${String(other)}, and ${path} has ${String(own)}`);
     });
 
+    it('reads a .sha256 file that Windows or macOS wrote', async () => {
+      const name = basename(path);
+      const forms = (hex: string): (string | Buffer)[] => [
+        `\ufeff${hex}  ${name}\r\n`,
+        Buffer.from(`\ufeff${hex}  ${name}\r\n`, 'utf16le'),
+        `${hex.toUpperCase()} *${name}\n`,
+        `SHA256 (${name}) = ${hex}\n`,
+      ];
+      for (const form of forms(hexOf(other ?? 'sha256:'))) {
+        await writeFile(`${path}.sha256`, form);
+        await failureOf(identify(path), 'digest-mismatch');
+      }
+      for (const form of forms(hexOf(own ?? 'sha256:'))) {
+        await writeFile(`${path}.sha256`, form);
+        await identify(path);
+      }
+    });
+
+    it('refuses a .sha256 file in another form', async () => {
+      for (const text of ['MD5 (a) = 00\n', `${hexOf(own ?? 'sha256:').slice(1)}  ${basename(path)}\n`, '<html>\n']) {
+        await writeFile(`${path}.sha256`, text);
+        expect((await failureOf(identify(path), 'invalid-file')).message).to.include('line 1');
+      }
+    });
+
     it('refuses a .yaml file with another digest, version or release', async () => {
       const yaml = await readFile(`${bundle.path}.yaml`, 'utf8');
       const changes = [

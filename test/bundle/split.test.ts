@@ -82,6 +82,11 @@ describe('a bundle in volumes', () => {
     }
   });
 
+  it('is good beside the files that macOS writes', async () => {
+    for (const name of await readdir(folder)) await writeFile(join(folder, `._${name}`), 'Mac OS X');
+    for (const name of [path, folder]) expect((await verify(name)).problems).to.deep.equal([]);
+  });
+
   it('is read in place, blobs that lie across volumes too', async () => {
     await using bundle = await openBundle(at(1), makeContext());
     for (const { digest, size } of bundle.metadata.blobs) {

@@ -1,3 +1,4 @@
+import { decodeText } from '../../content/files/smallFile.ts';
 import { readFile } from 'node:fs/promises';
 import { delimiter, dirname, join, resolve } from 'node:path';
 import { type Fields, withoutAbsent } from '../../fields.ts';
@@ -139,12 +140,6 @@ async function readKubeconfig(file: string, required: boolean): Promise<Kubeconf
     // The message of the parser quotes the line, which may have a token.
     throw isPluginError(error) ? new PluginError(error.code, error.message) : error;
   }
-}
-
-/** Decodes UTF-16 if its mark is there, as kubectl does: PowerShell writes it with `>`. Else UTF-8. */
-function decodeText(bytes: Buffer): string {
-  const encoding = bytes[0] === 0xfe && bytes[1] === 0xff ? 'utf-16be' : bytes[0] === 0xff ? 'utf-16le' : 'utf-8';
-  return new TextDecoder(encoding).decode(bytes);
 }
 
 function entryOf(entries: Readonly<Record<string, Fields>>, kind: string, name: string, source: string): Fields {

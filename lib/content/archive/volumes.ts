@@ -21,10 +21,13 @@ export function volumeName(path: string, index: number): string {
   return `${path}.${String(index).padStart(3, '0')}`;
 }
 
-/** Returns the path of the archive of a volume, with the number of the volume; undefined for any other name. */
+/**
+ * Returns the path of the archive of a volume, with the number of the volume; undefined for any other name. macOS writes
+ * files of its own beside others on FAT, with `._` before the same name.
+ */
 export function parseVolumeName(path: string): { readonly path: string; readonly index: number } | undefined {
   const [, whole, digits] = /^(.+\.tar)\.(\d{3})$/s.exec(path) ?? [];
-  return whole === undefined ? undefined : { path: whole, index: Number(digits) };
+  return whole === undefined || basename(whole).startsWith('._') ? undefined : { path: whole, index: Number(digits) };
 }
 
 /**

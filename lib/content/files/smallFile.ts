@@ -85,3 +85,9 @@ async function readChunk(file: FileHandle, size: number, path: string): Promise<
   }
   throw new PluginError('not-readable', `${path} is a pipe, and sent no data for ${pipeTimeout / 1000} s`);
 }
+
+/** Decodes UTF-16 if its mark is there, because PowerShell writes it with `>`. Else UTF-8, without its mark. */
+export function decodeText(bytes: Buffer): string {
+  const encoding = bytes[0] === 0xfe && bytes[1] === 0xff ? 'utf-16be' : bytes[0] === 0xff ? 'utf-16le' : 'utf-8';
+  return new TextDecoder(encoding).decode(bytes);
+}

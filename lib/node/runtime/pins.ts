@@ -30,7 +30,7 @@ type Pins = ReadonlyMap<string, readonly string[]>;
  * unpinReleases. Throws `conflict` if another file has a list of pins, because CRI-O uses only one, and `not-writable`.
  */
 export async function writePins(host: Host, images: readonly string[], release = ''): Promise<PinResult> {
-  for (const path of [crioFile, ...(await listFolder(host, dirname(pinFile)))]) {
+  for (const path of [crioFile, ...(await listFolder(host, dirname(pinFile), true))]) {
     if (path !== pinFile && listPins((await readIfThere(host, path)) ?? '', path).length > 0) throw foreignList(path);
   }
   return changePins(host, (pins) => new Map(pins).set(release, [...(pins.get(release) ?? []), ...images]));

@@ -1,5 +1,5 @@
 import { readdir, readFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { messageOf, PluginError } from '../../errors.ts';
 import { isMissing } from '../../content/files/fileContent.ts';
 import { pathOnHost, type Host } from '../machine/host.ts';
@@ -51,10 +51,15 @@ export async function readIfThere(host: Host, path: string): Promise<string | un
   }
 }
 
-/** Lists the files of a folder of the host as paths, sorted; none if it does not exist. */
-export async function listFolder(host: Host, folder: string): Promise<string[]> {
-  const names = await readdir(pathOnHost(host, folder)).catch(() => []);
-  return names.sort().map((name) => join(folder, name));
+/**
+ * Lists the files of a folder of the host as paths, sorted; none if it does not exist. CRI-O also reads the folders in
+ * its own (`recursive`, cri-o#3172), and other programs do not.
+ */
+export async function listFolder(host: Host, folder: string, recursive = false): Promise<string[]> {
+  const root = pathOnHost(host, folder);
+  const entries = await readdir(root, { withFileTypes: true, recursive }).catch(() => []);
+  const files = entries.filter((entry) => !entry.isDirectory());
+  return files.map(({ parentPath, name }) => join(folder, relative(root, parentPath), name)).sort();
 }
 
 /**

@@ -67,7 +67,13 @@ describe('pinImages', () => {
     expect(pinFile < join(dirname(pinFile), '50-pinned-images')).to.equal(true);
   });
 
-  for (const name of ['crio.conf', 'crio.conf.d/00-site', 'crio.conf.d/50-pinned-images', 'crio.conf.d/99-late.conf']) {
+  for (const name of [
+    'crio.conf',
+    'crio.conf.d/00-site',
+    'crio.conf.d/50-pinned-images',
+    'crio.conf.d/99-late.conf',
+    'crio.conf.d/old/00-a',
+  ]) {
     it(`refuses to pin images beside a list in ${name}`, async () => {
       const path = `/etc/crio/${name}`;
       await write(path, '[crio]\n[crio.image]\npause_image = "p"\npinned_images = [\n  "quay.io/x/*",\n]\n');
