@@ -14,15 +14,35 @@ export interface Completion {
   readonly otherwise: 'files' | 'folders' | 'nothing';
 }
 
+/** Values that are neither choices nor files. */
+type FoundSuggestion = Exclude<Suggestion, 'files' | 'folders'>;
+
 /**
  * Finds values of options that are neither in their records nor files: names in a kubeconfig or a cluster, versions,
  * components.
  */
 export type FindValues = (
-  kind: Exclude<Suggestion, 'files' | 'folders'>,
+  kind: FoundSuggestion,
   values: TypedLine['values'],
   typed: string,
 ) => Promise<readonly string[]>;
+
+/** Names in a kubeconfig (`default/api-site:6443/kube:admin`), and of objects in a cluster. */
+const configName = /^[\w./][\w@%+=:./-]{0,1000}$/;
+const objectName = /^[a-z\d][a-z\d.-]{0,252}$/;
+
+/**
+ * The values that are offered, of each kind. Names come from drives, folders, kubeconfigs and clusters. The bash
+ * completion of oc 4.15 to 4.20 (cobra 1.8 and older, `compgen -W`) expands each value like a word of a script. So a
+ * value has only characters that no shell expands, has a limited length, and does not begin like an option.
+ */
+const offeredValues: Readonly<Record<FoundSuggestion, RegExp>> = {
+  bundles: /^(?:~\/)?[\w./][\w@%+=:./-]{0,1000}$/,
+  ...{ contexts: configName, clusters: configName, users: configName },
+  ...{ versions: /^\d[\w.-]{0,100}$/, 'registry-versions': /^\d[\w.-]{0,100}$/ },
+  components: /^[a-z\d][\w.-]{0,252}$/,
+  ...{ nodes: objectName, 'upgrade-bundles': objectName },
+};
 
 /** Finds the candidates for the last of the words after the program’s name. Throws the errors of `find`. */
 export async function findCandidates(
@@ -72,10 +92,19 @@ async function findValues(
 ): Promise<Completion> {
   const { suggest, anyCase } = option ?? {};
   if (suggest === 'files' || suggest === 'folders') return { candidates: [], otherwise: suggest };
-  const offered = option?.choices ?? (suggest === undefined ? [] : await find(suggest, values, typed));
+  const offered = option?.choices ?? (suggest === undefined ? [] : await findOffered(suggest, values, typed, find));
   const begun = anyCase ? typed.toLowerCase() : typed;
   const candidates = [...new Set(offered)]
     .filter((value) => value.startsWith(begun))
     .map((value) => ({ word: value, describe: value === String(option?.default ?? '') ? 'the default' : '' }));
   return { candidates, otherwise: suggest === 'bundles' ? 'files' : 'nothing' };
+}
+
+async function findOffered(
+  kind: FoundSuggestion,
+  values: TypedLine['values'],
+  typed: string,
+  find: FindValues,
+): Promise<string[]> {
+  return (await find(kind, values, typed)).filter((value) => offeredValues[kind].test(value));
 }

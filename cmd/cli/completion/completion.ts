@@ -13,7 +13,8 @@ export const command = defineCommand({
     'The shell needs the completion of oc or kubectl itself: see “oc completion --help”. If shell-hook is loaded, it also completes ' +
     '“oc adm upgrade create bundle”.\n\n' +
     'Names of UpgradeBundles and nodes come from the cluster, within two seconds. Nothing else uses the network: versions come ' +
-    'from bundles and mirror directories on this machine, and contexts from the kubeconfig.',
+    'from bundles and mirror directories on this machine, and contexts from the kubeconfig. Names with characters that a shell ' +
+    'could expand, such as spaces, quotes or $, are not offered.',
   options: {},
   examples: [['', 'Print the commands']],
   async run(_args, { environment, terminal }) {

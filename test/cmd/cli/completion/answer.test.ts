@@ -51,16 +51,25 @@ describe('what a plugin answers to a shell', () => {
   };
 
   it('has the bundles of the typed folder, volumes by their common name, and else leaves files to the shell', async () => {
-    const [home, place] = [folder, join(folder, 'usb drive')];
+    const [home, place] = [folder, join(folder, 'usb')];
     await mkdir(place);
-    for (const name of ['a b.tar', 'c.tar.000', 'c.tar.001', 'c.tar.sha256', '.d.tar', 'e.tar.partial', 'notes.txt'])
+    for (const name of [
+      'a b.tar',
+      'a.tar',
+      'c.tar.000',
+      'c.tar.001',
+      'c.tar.sha256',
+      '.d.tar',
+      'e.tar.partial',
+      'notes.txt',
+    ])
       await writeFile(join(place, name), '');
     for (const command of [['verify'], ['push', '--to=r.test/a'], ['verify', '--base']])
-      expect(await suggested([...command, `${place}/`])).to.equal(`${place}/a b.tar\n${place}/c.tar\n:0\n`);
-    expect(await suggested(['verify', '~/usb drive/c'], undefined, { HOME: home })).to.equal('~/usb drive/c.tar\n:0\n');
+      expect(await suggested([...command, `${place}/`])).to.equal(`${place}/a.tar\n${place}/c.tar\n:0\n`);
+    expect(await suggested(['verify', '~/usb/c'], undefined, { HOME: home })).to.equal('~/usb/c.tar\n:0\n');
     expect(await suggested(['verify', `${place}/n`])).to.equal(':0\n');
     const bundles = await executeProgram('oc-adm_upgrade_bundle', ['__complete', 'verify', ''], { cwd: place });
-    expect(bundles.stdout).to.equal('a b.tar\nc.tar\n:0\n');
+    expect(bundles.stdout).to.equal('a.tar\nc.tar\n:0\n');
   });
 
   it('is in the lines that shells and kubectl read', async () => {

@@ -5,10 +5,15 @@ import { releaseMirrorConfig } from '../../../../cmd/release-mirror-config/comma
 import { upgradeBundle } from '../../../../cmd/upgrade-bundle/commands.ts';
 
 describe('findCandidates', () => {
+  /** The kind of values that was asked for last, and the values on the command line. */
+  let asked: [kind: string, values: unknown];
   /** Returns the suggestions for the last word of a command line. `Z` marks an empty last word. */
   function complete(line: string, program = upgradeBundle): Promise<Completion> {
     const words = line.replace(/Z$/, '').split(' ');
-    return findCandidates(program, words, (kind, values) => Promise.resolve([kind, JSON.stringify(values)]));
+    return findCandidates(program, words, (kind, values) => {
+      asked = [kind, values];
+      return Promise.resolve(['4.20.3', 'name']);
+    });
   }
   const wordsOf = async (line: string, program = upgradeBundle): Promise<string[]> =>
     (await complete(line, program)).candidates.map(({ word }) => word);
@@ -64,16 +69,66 @@ describe('findCandidates', () => {
   });
 
   it('asks for what no record has, with the values that are there already', async () => {
-    expect(await wordsOf('preflight --kubeconfig=k --context=Z')).to.deep.equal(['contexts', '{"kubeconfig":["k"]}']);
-    expect(await wordsOf('load b.tar --images Z')).to.deep.equal(['components', '{"bundle":["b.tar"]}']);
+    expect(await wordsOf('preflight --kubeconfig=k --context=Z')).to.deep.equal(['4.20.3', 'name']);
+    expect(asked).to.deep.equal(['contexts', { kubeconfig: ['k'] }]);
+    expect(await wordsOf('load b.tar --images Z')).to.deep.equal(['4.20.3', 'name']);
+    expect(asked).to.deep.equal(['components', { bundle: ['b.tar'] }]);
     expect(await wordsOf('load b.tar --images x')).to.deep.equal([]);
   });
 
   it('knows a program that does something without a command', async () => {
-    expect(await wordsOf('Z', releaseMirrorConfig)).to.include.members(['apply', 'versions']);
+    expect(await wordsOf('Z', releaseMirrorConfig)).to.include.members(['apply', '4.20.3']);
     expect(await wordsOf('4.12.4 app', releaseMirrorConfig)).to.deep.equal([]);
     expect(await wordsOf('4.12.4 --to-d', releaseMirrorConfig)).to.deep.equal(['--to-dir']);
     expect(await wordsOf('apply c --overw', releaseMirrorConfig)).to.deep.equal(['--overwrite']);
     expect(await wordsOf('apply c --to-d', releaseMirrorConfig)).to.deep.equal([]);
+  });
+
+  it('offers no value that a shell could expand, and none like an option', async () => {
+    const kinds = {
+      'load b --images': 'release',
+      'preflight --context': 'default/api-site:6443/kube:admin',
+      'preflight --cluster': 'api-site:6443',
+      'preflight --user': 'kube@site',
+      'create --version': '4.20.3-rc.1',
+      resume: 'site-4.20.3',
+      'agent --node-name': 'worker-0.site.example',
+      verify: '/run/media/a/upgrade-4.20.3-x86_64.tar',
+    };
+    const parts = [
+      '$(x)',
+      '`x`',
+      '$x',
+      '${x}',
+      ' x',
+      "'",
+      '"',
+      '\\',
+      ';',
+      '&',
+      '|',
+      '<',
+      '>',
+      '\n',
+      '\t',
+      '\x1b',
+      '*',
+      '?',
+      '[x]',
+    ];
+    for (const [line, good] of Object.entries(kinds)) {
+      const spoiled = parts.flatMap((part) => [good + part, good.slice(0, 1) + part + good.slice(1), part + good]);
+      const offered = await findCandidates(upgradeBundle, [...line.split(' '), ''], () =>
+        Promise.resolve([...spoiled, `--${good}`, good.padEnd(5000, 'x'), good]),
+      );
+      expect(
+        offered.candidates.map(({ word }) => word),
+        line,
+      ).to.include(good);
+      expect(
+        offered.candidates.map(({ word }) => word).filter((word) => !word.startsWith('--') || word.includes(good)),
+        line,
+      ).to.deep.equal([good]);
+    }
   });
 });
