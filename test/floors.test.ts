@@ -18,7 +18,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/content/oci', 'attachment descriptor digest reference syntax'],
   [
     'lib/content/files',
-    'atomicWrite disk fileContent fileRange lock openedFolder partials process regularFile rootFolder smallFile',
+    'atomicWrite disk documents fileContent fileRange lock openedFolder partials process regularFile rootFolder smallFile',
   ],
   [
     'lib/content/http',
@@ -41,7 +41,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/release/sigstore', 'imagePolicy policyKey policyKeys releaseCheck'],
   [
     'lib/release',
-    'adminGates documents featureGates load manifestFilter osImageStreamObject osImageStreams payload payloadPolicies provenance release version',
+    'adminGates featureGates load manifestFilter osImageStreamObject osImageStreams payload payloadPolicies provenance release version',
   ],
   ['lib/release/graph', 'archivedPath channels graph graphData updateGraph updatePath'],
   ['lib/release/catalog', 'catalogImage selection'],
@@ -141,10 +141,8 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
   },
   semver: { files: /^lib\/release\/version\.ts$/, reason: 'versions are compared in one place' },
   yaml: {
-    files:
-      /^(lib\/(content\/registry\/mirrors|release\/documents|config\/manifest|config\/mirrorSets|registry-host\/detect\/configuration)|cmd\/cli\/format)\.ts$/,
-    reason:
-      'documents of others are read within limits by one file; mirror sets, manifests, Quay’s configuration; and -o yaml',
+    files: /^(lib\/(content\/files\/documents|config\/manifest|config\/mirrorSets)|cmd\/cli\/format)\.ts$/,
+    reason: 'documents of others are read within limits by one file; manifests, mirror sets and -o yaml are written',
   },
   '@kubernetes/client-node': {
     files: /^lib\/(cluster|readiness|update)\//,

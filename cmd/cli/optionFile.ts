@@ -2,7 +2,7 @@ import { formatManifest } from '../../lib/config/manifest.ts';
 import { isPluginError, messageOf, PluginError } from '../../lib/errors.ts';
 import { isFields, type Fields } from '../../lib/fields.ts';
 import { readSmallFile, readSmallInput } from '../../lib/content/files/smallFile.ts';
-import { readDocuments } from '../../lib/release/documents.ts';
+import { readDocuments } from '../../lib/content/files/documents.ts';
 import { camelCase, checkValue } from './arguments.ts';
 import { namesOf, type Command, type ConfigFormat, type Option, type OptionRecord } from './command.ts';
 import { findSimilar } from './similar.ts';

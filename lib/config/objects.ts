@@ -1,5 +1,5 @@
 import { PluginError } from '../errors.ts';
-import { readDocuments, type DocumentLimits, type Documents } from '../release/documents.ts';
+import { readDocuments, type DocumentLimits, type Documents } from '../content/files/documents.ts';
 
 /** A Kubernetes object that was not checked. */
 export type UnknownObject = Readonly<Record<string, unknown>>;

@@ -2,7 +2,7 @@ import type { Context } from '../context.ts';
 import { messageOf } from '../errors.ts';
 import { fieldsOf, isFields, type Fields } from '../fields.ts';
 import { parseJson } from '../content/oci/syntax.ts';
-import { readDocuments } from './documents.ts';
+import { readDocuments } from '../content/files/documents.ts';
 import type { PayloadFiles } from './payload.ts';
 
 /** An object of a release, and the name of its file. */

@@ -1,6 +1,6 @@
 import type { Context } from '../context.ts';
 import { messageOf } from '../errors.ts';
-import { readDocuments } from './documents.ts';
+import { readDocuments } from '../content/files/documents.ts';
 import type { KeyMaterial } from './signature/keyring.ts';
 import type { PayloadFiles } from './payload.ts';
 

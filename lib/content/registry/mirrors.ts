@@ -1,7 +1,6 @@
-import { parseAllDocuments } from 'yaml';
 import { messageOf, PluginError } from '../../errors.ts';
 import type { Reference } from '../oci/reference.ts';
-import { withoutText } from '../oci/syntax.ts';
+import { readDocuments } from '../files/documents.ts';
 import { readSmallFile } from '../files/smallFile.ts';
 
 /** The mirrors of one source. */
@@ -67,8 +66,8 @@ export class MirrorSets {
   }
 }
 
-/** The largest file in bytes: the limit of the API server for one object. */
-const sizeLimit = 4 * 1024 * 1024;
+/** The largest file: some thousand mirrors. A character has one byte or more. */
+const limits = { length: 4 * 1024 * 1024, tokens: 200_000 };
 
 /**
  * Reads ImageDigestMirrorSet, ImageTagMirrorSet and ImageContentSourcePolicy objects, and lists of them, from a YAML
@@ -78,22 +77,26 @@ const sizeLimit = 4 * 1024 * 1024;
 export async function readMirrorSets(file: string): Promise<MirrorSets> {
   let text: string;
   try {
-    text = (await readSmallFile(file, sizeLimit)).toString();
+    text = (await readSmallFile(file, limits.length)).toString();
   } catch (cause) {
     throw new PluginError('not-readable', `the file of mirror sets cannot be read: ${messageOf(cause)}`, {
       ...{ cause, settings: ['idmsFile'] },
     });
   }
   const rules: MirrorRule[] = [];
-  for (const [index, document] of parseAllDocuments(text).entries()) {
-    const where = `${file}, document ${index + 1}`;
-    const fault = document.errors[0] && withoutText(document.errors[0]);
-    if (fault) throw invalid(where, `it is not YAML: ${fault.message}`, fault);
-    const value: unknown = document.toJS();
-    if (value !== null && value !== undefined) rules.push(...rulesOf(value, where));
+  for (const [index, value] of readValues(text, file).entries()) {
+    if (value !== null && value !== undefined) rules.push(...rulesOf(value, `${file}, document ${index + 1}`));
   }
   if (rules.length === 0) throw invalid(file, 'there are no mirrors in it');
   return new MirrorSets(rules);
+}
+
+function readValues(text: string, file: string): unknown[] {
+  try {
+    return readDocuments(text, limits, true).values;
+  } catch (cause) {
+    throw invalid(file, `it is not YAML: ${messageOf(cause)}`, cause);
+  }
 }
 
 function rulesOf(value: unknown, where: string): MirrorRule[] {

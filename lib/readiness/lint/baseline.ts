@@ -2,7 +2,7 @@ import { fieldsOf, listOf, type Fields } from '../../fields.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { readSmallFile } from '../../content/files/smallFile.ts';
 import { formatSubject } from '../../cluster/finding.ts';
-import { readDocuments } from '../../release/documents.ts';
+import { readDocuments } from '../../content/files/documents.ts';
 import { keyOfFinding, withoutDigests, type LintFinding } from './lintFinding.ts';
 
 /** A finding that is known and accepted until a day. */

@@ -1,4 +1,4 @@
-import { readDocuments } from '../../release/documents.ts';
+import { readDocuments } from '../../content/files/documents.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
 import { templateWord } from './image.ts';
 

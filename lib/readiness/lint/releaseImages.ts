@@ -1,6 +1,6 @@
 import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
-import { readDocuments } from '../../release/documents.ts';
+import { readDocuments } from '../../content/files/documents.ts';
 import { isByDigest, normalizeImage } from './image.ts';
 
 /** The images of a release, by its `image-references`. */

@@ -8,7 +8,7 @@ import { subjectOf, type Finding, type Subject } from '../../cluster/finding.ts'
 import { formatReference, parseReference, type Reference } from '../../content/oci/reference.ts';
 import { blocks } from '../../cluster/platformStops.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
-import { readDocuments } from '../../release/documents.ts';
+import { readDocuments } from '../../content/files/documents.ts';
 import { readPayloadPolicies } from '../../release/payloadPolicies.ts';
 import {
   isEnforcedByDefault,

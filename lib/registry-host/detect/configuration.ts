@@ -1,5 +1,5 @@
-import { isScalar, LineCounter, parseDocument } from 'yaml';
-import { PluginError } from '../../errors.ts';
+import { readScalars, type DocumentScalar } from '../../content/files/documents.ts';
+import { messageOf, PluginError } from '../../errors.ts';
 import type { Inherited } from '../installation.ts';
 import { applyEdits } from './units.ts';
 
@@ -10,30 +10,32 @@ export interface Configuration {
   get(...keys: string[]): Inherited<string> | undefined;
 }
 
+/** Quay’s user can write the file. That of an installation has some hundred lines. */
+const limits = { length: 4 * 1024 * 1024, tokens: 60_000 };
+
 /** Parses config.yaml of Quay. Throws `invalid-file`. */
 export function readQuayConfiguration(path: string, text: string): Configuration {
-  const lines = new LineCounter();
-  const document = parseDocument(text, { lineCounter: lines, intAsBigInt: true });
-  const [error] = document.errors;
-  if (error) {
-    const place = `${path}:${error.linePos?.[0].line ?? 1}`;
-    throw new PluginError('invalid-file', `${place} is not valid YAML: ${error.message.split('\n')[0] ?? ''}`, {
-      hint: 'Quay does not start with such a file. Fix it first.',
-      cause: error,
-    });
-  }
+  const find = parse(path, text);
   return {
     path,
     get: (...keys) => {
-      const node = document.getIn(keys, true);
-      if (!isScalar(node)) return undefined;
-      const value: unknown = node.value;
-      const line = lines.linePos(node.range?.[0] ?? 0).line;
+      const { value, source, line = 1 } = find(keys) ?? {};
       // Dates and binary values are not needed.
-      const text = typeof value === 'string' ? value : /^(number|bigint|boolean)$/.test(typeof value) && node.source;
-      return typeof text === 'string' ? { value: text, file: path, line } : undefined;
+      const written = typeof value === 'string' ? value : /^(number|boolean)$/.test(typeof value) ? source : undefined;
+      return written === undefined ? undefined : { value: written, file: path, line };
     },
   };
+}
+
+function parse(path: string, text: string): (keys: readonly string[]) => DocumentScalar | undefined {
+  try {
+    return readScalars(text, limits);
+  } catch (cause) {
+    throw new PluginError('invalid-file', `${path} is not valid YAML: ${messageOf(cause)}`, {
+      hint: 'Quay does not start with such a file. Fix it first.',
+      cause,
+    });
+  }
 }
 
 /**
@@ -45,13 +47,12 @@ export function editQuayConfiguration(
   text: string,
   values: readonly (readonly [keys: readonly string[], value: string])[],
 ): string {
-  readQuayConfiguration(path, text);
-  const document = parseDocument(text);
+  const find = parse(path, text);
   const edits = values.flatMap(([keys, value]) => {
-    const node = document.getIn(keys, true);
-    if (!isScalar(node) || !node.range || String(node.value) === value) return [];
+    const scalar = find(keys);
+    if (!scalar || String(scalar.value) === value) return [];
     // A JSON string is a YAML string.
-    return [{ start: node.range[0], end: node.range[1], text: JSON.stringify(value) }];
+    return [{ start: scalar.start, end: scalar.end, text: JSON.stringify(value) }];
   });
   return applyEdits(text, edits);
 }

@@ -47,6 +47,12 @@ export async function detectInstallation(host: HostFiles, options: DetectOptions
       hint: 'Add the host name of the registry, and try again.',
     });
   }
+  // Quay’s user can write the file, and the name goes into messages, URLs and certificates.
+  if (!/^[\w.:[\]-]+$/.test(hostname.value)) {
+    throw new PluginError('invalid-file', `${hostname.file}:${hostname.line}: SERVER_HOSTNAME is not a host name`, {
+      hint: 'Set it to the host name or IP address of the registry, with its port.',
+    });
+  }
   const { host: name, port: stated } = splitHostname(hostname.value);
   const externalTls = /^(true|yes|on)$/i.test(configuration.get('EXTERNAL_TLS_TERMINATION')?.value ?? '');
   const servesTls = !externalTls || (await host.exists(join(mount.value, 'ssl.key')));

@@ -131,8 +131,17 @@ spec: {repositoryDigestMirrors: [{source: quay.io/ocp, mirrors: [b.lab/ocp, a.la
     expect(locations(sets, `quay.io/r@${digest}`)[0]).to.equal(`a.lab/r@${digest}`);
   });
 
+  const layers = Array.from({ length: 9 }, (_, at) => `a${at + 1}: &a${at + 1} [${`*a${at},`.repeat(10)}]`);
+  const multiplied = ['a0: &a0 [x]', ...layers].join('\n');
   const bad: [what: string, text: string, message: string][] = [
-    ['what is not YAML', '---\n---\na: [', 'document 2: it is not YAML'],
+    ['what is not YAML', '---\n---\na: [', 'it is not YAML: malformed at line 3'],
+    ['a key twice', idms('  - {source: quay.io, source: a.lab}'), 'it is not YAML: line'],
+    ['aliases that multiply', multiplied, 'it is not YAML: aliases lead nowhere or multiply'],
+    [
+      'too many keys',
+      Array.from({ length: 300_000 }, (_, key) => `k${key}: 1`).join('\n'),
+      'more than 200000 YAML tokens',
+    ],
     ['a text', 'hello', 'document 1: it is not an object'],
     ['another kind', '{apiVersion: v1, kind: ConfigMap}', 'document 1: it is v1 ConfigMap, none of'],
     ['no kind', '{spec: {}}', 'document 1: it has no kind'],

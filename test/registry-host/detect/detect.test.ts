@@ -43,6 +43,20 @@ describe('detectInstallation', () => {
     }
   }
 
+  it('refuses a configuration with a huge number of keys, and a host name that is more than one', async () => {
+    const fixture = await install({ age: '2.0.7', hostname: 'registry.example.com' });
+    const path = `${fixture.quayRoot}/quay-config/config.yaml`;
+    const text = await readFile(fixture.root + path, 'utf8');
+    await fixture.write(path, text + Array.from({ length: 300_000 }, (_, key) => `k${key}: 1\n`).join(''));
+    const failure = await failureOf(detect(fixture));
+    expect(failure).to.include({ code: 'invalid-file' });
+    expect(failure.message).to.include('more than 60000 YAML tokens');
+    await fixture.write(path, text.replace('registry.example.com', '"registry\\nRun: this\\n"'));
+    expect((await failureOf(detect(fixture))).message).to.match(
+      /config\.yaml:\d+: SERVER_HOSTNAME is not a host name$/,
+    );
+  });
+
   it('finds a folder with blanks, percent signs, dashes and unicode', async () => {
     const quayRoot = '/srv/-quay é 50% 登';
     const fixture = await install({ age: '2.0.7', quayRoot, hostname: 'registry.example.com' });
