@@ -2,6 +2,7 @@ import { Readable } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
 import type { Context } from '../lib/context.ts';
 import { PluginError } from '../lib/errors.ts';
+import { Lines } from '../lib/lines.ts';
 import type { Arguments, Command, Program } from './cli/command.ts';
 import type { commonOptions } from './cli/commonOptions.ts';
 import { firstFailure, showFailure, withPointer, withResumption } from './cli/failure.ts';
@@ -77,7 +78,7 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
   try {
     requireFolder();
     const text = await Promise.race([parse(program, normalizeWords(argv), run, terminal.textWidth, stdin), broken]);
-    if (text !== '') terminal.print(text);
+    if (text !== '') terminal.print(Lines.split(text));
     terminal.end();
     await Promise.race([drain(stdout, stderr), broken]);
   } catch (error) {

@@ -1,6 +1,7 @@
 import { writeSync } from 'node:fs';
 import { setFlagsFromString } from 'node:v8';
 import { messageOf, PluginError } from '../lib/errors.ts';
+import { toLine } from '../lib/lines.ts';
 import type { Command, Program } from './cli/command.ts';
 import { completionWord, execute } from './execute.ts';
 import { isCompleter, nameAsCalled } from './cli/programChoice.ts';
@@ -56,7 +57,7 @@ export async function runMain(program: Program, argv: readonly string[] = proces
       listenToPackages,
       onCommand: limitHeap,
       onUnfinished: (message) => void (unfinished = message),
-    }).catch((error: unknown) => fail(messageOf(error))),
+    }).catch((error: unknown) => fail(toLine(messageOf(error)))),
   );
 }
 

@@ -1,3 +1,5 @@
+import { Lines, toLine } from './lines.ts';
+
 /**
  * All error codes with their meanings. The reference is generated from this record, and docs/troubleshooting.md has a
  * section for each.
@@ -49,22 +51,27 @@ export type ErrorCode = keyof typeof errorCodes;
 
 /**
  * An error for the user: what failed (message), what to do (hint), which settings of the caller help, and the cause.
- * Settings have the names of options in camel case: the command line shows the options that the command has.
+ * Settings have the names of options in camel case: the command line shows the options that the command has. A message
+ * that is a string is one line, because it may quote others: only Lines have several.
  */
 export class PluginError extends Error {
   override readonly name = 'PluginError';
   readonly code: ErrorCode;
   readonly hint: string | undefined;
   readonly settings: readonly string[];
+  /** The message, in lines. */
+  readonly lines: Lines;
 
   constructor(
     code: ErrorCode,
-    message: string,
+    message: string | Lines,
     options: { hint?: string; settings?: readonly string[]; cause?: unknown } = {},
   ) {
-    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    const lines = new Lines(message);
+    super(lines.text, options.cause === undefined ? undefined : { cause: options.cause });
     this.code = code;
-    this.hint = options.hint;
+    this.lines = lines;
+    this.hint = options.hint === undefined ? undefined : toLine(options.hint);
     this.settings = options.settings ?? [];
   }
 }
@@ -104,7 +111,7 @@ export function hintOf(error: unknown): string | undefined {
 /** Returns a copy of an error about `subject` with a hint. Returns any other error, and one with a hint, unchanged. */
 export function withHint(error: unknown, subject: string, hint: string): unknown {
   if (!isPluginError(error) || error.hint !== undefined || !error.message.includes(subject)) return error;
-  return new PluginError(error.code, error.message, { hint, cause: error });
+  return new PluginError(error.code, error.lines, { hint, cause: error });
 }
 
 /** Returns the message of any thrown value. */

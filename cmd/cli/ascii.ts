@@ -15,11 +15,3 @@ export function showsUnicode(environment: NodeJS.ProcessEnv, platform: NodeJS.Pl
 export function toAscii(text: string): string {
   return text.replace(/[\u0080-\uffff]/g, (sign) => replacements[sign] ?? sign);
 }
-
-/**
- * Replaces characters that control a terminal or change the order of text, because the text may quote untrusted
- * content.
- */
-export function escapeControlCharacters(text: string): string {
-  return text.replace(/[^\P{Cc}\n\t]|[\u202a-\u202e\u2066-\u2069]/gu, '\ufffd');
-}

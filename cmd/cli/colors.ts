@@ -22,7 +22,12 @@ export function hasColors(
 
 /** Colors words that stand alone: as a cell of a table, before a colon, or as the first word after one. */
 export function paint(text: string, accents: Accents, colors: ChalkInstance): string {
-  const words = new RegExp(`(?<=^ *|  |: )(?:${Object.keys(accents).join('|')})(?=  |:|,|$)`, 'gm');
+  const words = new RegExp(
+    `(?<=^ *|  |: )(?:${Object.keys(accents)
+      .map((word) => RegExp.escape(word))
+      .join('|')})(?=  |:|,|$)`,
+    'gm',
+  );
   return text.replace(words, (word) => {
     const accent = accents[word];
     return accent === undefined ? word : colors[colorOf[accent]](word);

@@ -1,16 +1,17 @@
-import type { Context } from '../../lib/context.ts';
 import { describeExtraImages } from '../../lib/bundle/extraImages.ts';
 import type { SkippedImage } from '../../lib/bundle/metadata.ts';
+import { Lines } from '../../lib/lines.ts';
+import type { Terminal } from './terminal.ts';
 
 /** The number of images that are listed. */
 const shown = 20;
 
 /** Warns of the images that the release signature does not cover. */
-export function warnOfExtraImages(images: readonly string[], context: Context): void {
+export function warnOfExtraImages(images: readonly string[], { log }: Pick<Terminal, 'log'>): void {
   const words = describeExtraImages(images);
   if (words === undefined) return;
   const more = images.length > shown ? [`and ${images.length - shown} more`] : [];
-  context.log('warn', [`${words}:`, ...images.slice(0, shown), ...more].join('\n  '));
+  log('warn', new Lines(`${words}:`, new Lines(...images.slice(0, shown), ...more).indent('  ')));
 }
 
 /** Returns rows of a result that list the images that the release signature does not cover; none if it covers all. */

@@ -4,6 +4,7 @@ import { callOf, defaultOf, commandNameOf, type Command, type OptionRecord, type
 import { formatShare } from './format.ts';
 import type { ProgressCounts } from './progress.ts';
 import type { Terminal } from './terminal.ts';
+import { withoutUrlPasswords } from '../../lib/urlPasswords.ts';
 import { shellWord } from '../../lib/shellWord.ts';
 
 /** Returns the failure of an action whose end failed too, which JavaScript throws as one SuppressedError. */
@@ -20,7 +21,7 @@ export function withPointer(error: unknown, program: Program, argv: readonly str
     entry === undefined
       ? `'${program.name} --help' lists the commands.`
       : `'${callOf(program, entry)} --help' lists its options.`;
-  return new PluginError('usage', error.message, { hint, settings: error.settings, cause: error.cause });
+  return new PluginError('usage', error.lines, { hint, settings: error.settings, cause: error.cause });
 }
 
 /**
@@ -37,10 +38,12 @@ export function withResumption(
   const bytes = counts && `${formatShare(counts.bytes, counts.bytesTotal)} is kept.`;
   const images = counts && `${counts.images} of ${counts.imagesTotal} images are complete.`;
   const kept = command.resumes === 'bytes' ? bytes : images;
-  const isSecret = commandLine.some((word) => /^--(?:token|password)(?:=|$)/.test(word));
+  const isSecret = commandLine.some(
+    (word) => /^--(?:token|password)(?:=|$)/.test(word) || withoutUrlPasswords(word) !== word,
+  );
   const resume = isSecret ? 'Run the same command again to resume.' : `To resume: ${formatCommandLine(commandLine)}`;
   const hint = [kept, resume].filter((part) => part !== undefined).join(' ');
-  return new PluginError('interrupted', error.message, { hint, cause: error.cause });
+  return new PluginError('interrupted', error.lines, { hint, cause: error.cause });
 }
 
 /** Quotes the words of a command line for a POSIX shell. */
@@ -76,10 +79,12 @@ export function showFailure(
     const hint = error.hint ?? (command?.needsRoot && isDenied(error) ? 'Run this command as root.' : undefined);
     // The help of the command explains usage better.
     const page = error.code === 'usage' ? undefined : `${program.name} explain ${error.code}`;
-    terminal.showError(error.message, { code: error.code, hint, options, page, details });
+    terminal.showError(error.lines, { code: error.code, hint, options, page, details });
     return exitCodes[error.code] ?? 1;
   }
-  const stack = verbose && error instanceof Error && error.stack !== undefined ? [error.stack] : [];
+  // The first lines of a stack quote the message.
+  const stack =
+    verbose && error instanceof Error ? (error.stack ?? '').split('\n').filter((line) => /^ +at /.test(line)) : [];
   const hint = verbose ? 'Report it, with the lines below.' : 'Report it, with the output of the same command and -v.';
   const lines = [...stack, ...details];
   terminal.showError(`${messageOf(error)} (a defect of this program)`, { code: 'internal', hint, details: lines });

@@ -1,4 +1,6 @@
 import { formatBytes, formatShare } from '../../lib/byteSize.ts';
+import { withoutUrlPasswords } from '../../lib/urlPasswords.ts';
+import { Lines, toLine } from '../../lib/lines.ts';
 
 export { formatBytes, formatShare };
 
@@ -37,27 +39,30 @@ export function formatTable(
   rows: readonly (readonly string[])[],
   right: readonly string[] = [],
   width = Infinity,
-): string {
-  const header = rows[0] ?? [];
-  const widths = header.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
+): Lines {
+  const cells = rows.map((row) => row.map(toLine));
+  const header = cells[0] ?? [];
+  const widths = header.map((_, column) => Math.max(...cells.map((row) => row[column]?.length ?? 0)));
   const indent = widths.slice(0, -1).reduce((sum, each) => sum + each + 2, 0);
-  const format = (row: readonly string[]): string => {
-    const cells = widths.map((size, column) => {
-      const cell = row[column] ?? '';
-      if (right.includes(header[column] ?? '')) return cell.padStart(size);
-      if (column === widths.length - 1) return wrapCell(cell, Math.max(20, width - indent), indent);
-      return cell.padEnd(size);
-    });
-    return cells.join('  ').trimEnd();
+  const format = (row: readonly string[]): string[] => {
+    const isRight = widths.map((_, column) => right.includes(header[column] ?? ''));
+    const columns = widths.map((size, column) => (row[column] ?? '')[isRight[column] ? 'padStart' : 'padEnd'](size));
+    const start = columns
+      .slice(0, -1)
+      .map((cell) => `${cell}  `)
+      .join('');
+    const last = isRight.at(-1) ? (columns.at(-1) ?? '') : (row[widths.length - 1] ?? '');
+    return wrapAfter(start, last, Math.max(20, width - indent));
   };
-  return rows.map(format).join('\n');
+  return new Lines(...cells.flatMap(format));
 }
 
-/** Breaks a cell into lines of a width, and indents all but the first. Splits longer words, such as digests. */
-function wrapCell(cell: string, width: number, indent: number): string {
-  if (cell.length <= width) return cell;
+/** Breaks a cell into lines of a width behind a start. Splits longer words, such as digests. */
+function wrapAfter(start: string, cell: string, width: number): string[] {
+  if (cell.length <= width) return [(start + cell).trimEnd()];
   const words = cell.split(' ').flatMap((word) => (word.length > width ? splitWord(word, width) : [word]));
-  return breakLine(words.join(' '), width).join(`\n${' '.repeat(indent)}`);
+  const [first = '', ...others] = breakLine(words.join(' '), width);
+  return [start + first, ...others.map((line) => ' '.repeat(start.length) + line)];
 }
 
 function splitWord(word: string, width: number): string[] {
@@ -73,7 +78,7 @@ export const defaultWidth = 100;
 export function breakLine(line: string, width: number): string[] {
   const lines: string[] = [];
   let current = '';
-  for (const word of line.split(' ')) {
+  for (const word of toLine(line).split(' ')) {
     if (current !== '' && current.length + 1 + word.length > width) {
       lines.push(current);
       current = word;
@@ -83,17 +88,27 @@ export function breakLine(line: string, width: number): string[] {
 }
 
 /** Formats names and values as indented lines, with the values aligned and wrapped at `width`, in characters. */
-export function formatFields(fields: readonly (readonly string[])[], width = Infinity): string {
-  const indent = 13;
-  const wrap = (value: string): string => wrapCell(value, Math.max(20, width - indent), indent);
-  return fields.map(([name = '', value = '']) => `  ${name.padEnd(10)} ${wrap(value)}`).join('\n');
+export function formatFields(fields: readonly (readonly string[])[], width = Infinity): Lines {
+  const lines = fields.flatMap(([name = '', value = '']) => {
+    const start = `  ${name.padEnd(10)} `;
+    return wrapAfter(start, toLine(value), Math.max(20, width - start.length));
+  });
+  return new Lines(...lines);
 }
+
+/** Leaves out passwords in the URLs of a result. */
+function withoutPassword(_key: unknown, value: unknown): unknown {
+  return typeof value === 'string' ? withoutUrlPasswords(value) : value;
+}
+
+/** A text with line breaks stays on one line, in quotes. */
+const dataStyle = { blockQuote: false } as const;
 
 /** Formats plain data as YAML. */
 export async function formatYaml(value: unknown): Promise<string> {
   // Loaded on first use, because most commands do not need it.
   const { stringify } = await import('yaml');
-  return stringify(value, { lineWidth: 0, aliasDuplicateObjects: false });
+  return stringify(value, withoutPassword, { ...dataStyle, lineWidth: 0, aliasDuplicateObjects: false });
 }
 
 /**
@@ -104,7 +119,7 @@ export const outputVersion = 1;
 
 /** Formats a result for `-o json`, in one line if `indent` is 0. */
 function formatJson(result: object, indent = 2): string {
-  return JSON.stringify(withVersion(result), null, indent);
+  return JSON.stringify(withVersion(result), withoutPassword, indent);
 }
 
 /** A form that every result has. */
@@ -116,15 +131,15 @@ export function isDataForm(form: string | undefined): form is DataForm {
 }
 
 /** Formats a result for `-o json` or `-o yaml`. */
-export async function formatData(output: DataForm, result: object): Promise<string> {
-  return output === 'json' ? formatJson(result) : (await formatYaml(withVersion(result))).trimEnd();
+export async function formatData(output: DataForm, result: object): Promise<Lines> {
+  return Lines.split(output === 'json' ? formatJson(result) : await formatYaml(withVersion(result)));
 }
 
 /** Returns a function that formats each event of a stream for `-o json`, as a line, or for `-o yaml`, as a document. */
-export async function openEventFormat(output: DataForm): Promise<(event: object) => string> {
-  if (output === 'json') return (event) => formatJson(event, 0);
+export async function openEventFormat(output: DataForm): Promise<(event: object) => Lines> {
+  if (output === 'json') return (event) => Lines.split(formatJson(event, 0));
   const { stringify } = await import('yaml');
-  return (event) => `---\n${stringify(withVersion(event)).trimEnd()}`;
+  return (event) => Lines.split(`---\n${stringify(withVersion(event), withoutPassword, dataStyle)}`);
 }
 
 /** Adds the version of the output, to the objects of a list too. Kubernetes objects have their own. */

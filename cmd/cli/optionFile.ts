@@ -123,7 +123,7 @@ async function checkField(path: string, field: string, option: Option, value: un
       await checkValue(name, option, each);
     } catch (error) {
       if (!isPluginError(error, 'usage')) throw error;
-      throw new PluginError('invalid-file', error.message, { hint: error.hint, cause: error.cause });
+      throw new PluginError('invalid-file', error.lines, { hint: error.hint, cause: error.cause });
     }
   }
 }

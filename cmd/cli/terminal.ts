@@ -2,7 +2,8 @@ import type { ChalkInstance } from 'chalk';
 import type { Ora } from 'ora';
 import type { LogLevel, TransferEvent } from '../../lib/context.ts';
 import type { ErrorCode } from '../../lib/errors.ts';
-import { escapeControlCharacters, showsUnicode, toAscii } from './ascii.ts';
+import { Lines } from '../../lib/lines.ts';
+import { showsUnicode, toAscii } from './ascii.ts';
 import { defaultWidth, formatData, isDataForm, type DataForm } from './format.ts';
 import { hasColors, paint, type Accents, type ColorMode } from './colors.ts';
 import { Progress, type ProgressCounts } from './progress.ts';
@@ -109,8 +110,8 @@ export class Terminal {
     return this.#options.verbose === true;
   }
 
-  /** Prints a result, or a part of one, as a line of stdout. Words of `accents` have colors on a terminal. */
-  print(text: string, accents?: Accents): void {
+  /** Prints a result, or a part of one, on stdout: a string as one line. Words of `accents` have colors on a terminal. */
+  print(text: string | Lines, accents?: Accents): void {
     // A live line would be on the same terminal, and a plain line would follow the result.
     this.close();
     this.#drawn = 0;
@@ -121,11 +122,11 @@ export class Terminal {
   async printResult<Form extends string = never>(
     form: Form | DataForm | undefined,
     result: object,
-    forms: string | Readonly<Record<'words' | Form, () => string | Promise<string>>>,
+    forms: string | Lines | Readonly<Record<'words' | Form, () => string | Lines | Promise<string | Lines>>>,
     accents?: Accents,
   ): Promise<void> {
     if (isDataForm(form)) return void this.print(await formatData(form, result));
-    const text = typeof forms === 'string' ? forms : (await forms[form ?? 'words']()).trimEnd();
+    const text = typeof forms === 'string' || forms instanceof Lines ? forms : await forms[form ?? 'words']();
     this.print(text, form === undefined ? accents : undefined);
   }
 
@@ -152,19 +153,19 @@ export class Terminal {
   }
 
   /** Overwrites the result of the last redraw, on a terminal. Leaves out lines that do not fit on the screen. */
-  redraw(text: string, accents?: Accents): void {
+  redraw(text: string | Lines, accents?: Accents): void {
     const { columns, rows } = screenSizeOf(this.#options.stdout);
-    const lines = this.#spell(text, this.#options.stdout).split('\n');
-    const fitting = lines.length < rows ? lines : [...lines.slice(0, rows - 2), this.#spell('…', this.#options.stdout)];
+    const { lines } = new Lines(text);
+    const fitting = new Lines(...(lines.length < rows ? lines : [...lines.slice(0, rows - 2), '…']));
     const back = this.#drawn > 0 ? `\x1b[${this.#drawn}A\x1b[J` : '';
     this.close();
-    const cut = fitting.map((line) => `${line.slice(0, columns - 1)}\n`).join('');
-    this.#options.stdout.write(back + this.#paint(cut, accents));
-    this.#drawn = fitting.length;
+    const cut = new Lines(...fitting.lines.map((line) => line.slice(0, columns - 1)));
+    this.#options.stdout.write(`${back}${this.#paint(this.#spell(cut, this.#options.stdout), accents)}\n`);
+    this.#drawn = cut.lines.length;
   }
 
-  /** Prints a line of the log, unless its level is hidden. */
-  readonly log = (level: LogLevel, text: string): void => {
+  /** Prints a message of the log, unless its level is hidden: a string as one line. */
+  readonly log = (level: LogLevel, text: string | Lines): void => {
     const message = this.#spell(text);
     if (level === 'debug' && this.verbose) this.#write(level, message, [this.#colors?.gray(message) ?? message]);
     if (level === 'info' && this.#options.quiet !== true) this.#write(level, message, [message]);
@@ -172,11 +173,12 @@ export class Terminal {
   };
 
   /** Prints why the run failed, what to do, options to try, and what explains the code; then each detail on its own line. */
-  showError(message: string, { code, hint, options = [], page, details }: FailureLines): void {
+  showError(text: string | Lines, { code, hint, options = [], page, details }: FailureLines): void {
+    const message = this.#spell(text);
     const label = (word: string): string => this.#colors?.cyan(word) ?? word;
     const mark = this.#options.isService === true ? `(${code}) ` : this.#mark(`error (${code}):`);
     const lines = [
-      `${mark}${this.#spell(message)}`,
+      `${mark}${message}`,
       ...(hint === undefined ? [] : [`${label('hint:')} ${this.#spell(hint)}`]),
       ...(options.length > 0 ? [`${label('try:')} ${options.join(', ')}`] : []),
       ...(page === undefined ? [] : [`${label('more:')} ${page}`]),
@@ -230,9 +232,9 @@ export class Terminal {
     return `${this.#colors?.[word === 'warning:' ? 'yellow' : 'red'](word) ?? word} `;
   }
 
-  /** Returns a text as a stream shows it: control characters are replaced, and on some terminals signs that are not ASCII. */
-  #spell(text: string, stream: OutputStream = this.#options.stderr): string {
-    const escaped = escapeControlCharacters(text);
+  /** Returns a text as a stream shows it: a string on one line, and on some terminals without signs that are not ASCII. */
+  #spell(text: string | Lines, stream: OutputStream = this.#options.stderr): string {
+    const escaped = new Lines(text).text;
     return stream.isTTY === true && !showsUnicode(this.#options.environment) ? toAscii(escaped) : escaped;
   }
 

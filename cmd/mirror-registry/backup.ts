@@ -5,6 +5,7 @@ import { defineCommand } from '../cli/command.ts';
 import { formatBytes, formatCount } from '../cli/format.ts';
 import { checkPlace, dryRunOf, formatOption } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, requestOf } from './options.ts';
+import { Lines } from '../../lib/lines.ts';
 
 const usualName = 'mirror-registry-backup.tar';
 
@@ -60,8 +61,8 @@ export const command = defineCommand({
   },
 });
 
-function describePlan({ output, files, database, databaseSize, stopsQuay, images, imagesSize }: BackupPlan): string {
-  return [
+function describePlan({ output, files, database, databaseSize, stopsQuay, images, imagesSize }: BackupPlan): Lines {
+  return new Lines(
     `Would write ${output}`,
     '',
     ...files.map((path) => `file ${path}`),
@@ -71,5 +72,5 @@ function describePlan({ output, files, database, databaseSize, stopsQuay, images
       : `content of images in ${images}, ${formatBytes(imagesSize)}`,
     '',
     stopsQuay ? 'Quay would be stopped while its database is copied.' : 'The registry would keep running.',
-  ].join('\n');
+  );
 }

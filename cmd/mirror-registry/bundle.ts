@@ -19,6 +19,7 @@ import { findInstallation, podmanOption, registryHostOptions } from './options.t
 import { openReading, releaseDigestOption, targetImages, targetOptions } from './target.ts';
 import type { Bundle } from '../../lib/bundle/bundle.ts';
 import { inspectBundle } from '../../lib/bundle/inspect/inspect.ts';
+import { Lines } from '../../lib/lines.ts';
 
 const { version: _version, ...imageOptions } = targetOptions;
 
@@ -101,7 +102,7 @@ type Session = Pick<CommandSession, 'context' | 'environment'>;
 /** The result of an action as data, and in words. */
 interface Outcome {
   readonly result: object;
-  readonly words: string;
+  readonly words: string | Lines;
 }
 
 async function create(args: BundleArguments, { context, environment }: Session): Promise<Outcome> {
@@ -120,7 +121,7 @@ async function create(args: BundleArguments, { context, environment }: Session):
     origin,
     context,
   );
-  return { result, words: `Wrote ${result.path}, ${formatBytes(result.metadata.size)}\n${result.digest}` };
+  return { result, words: new Lines(`Wrote ${result.path}, ${formatBytes(result.metadata.size)}`, result.digest) };
 }
 
 async function push(
@@ -137,7 +138,8 @@ async function push(
   const { digest, tag } = await pushRelease(bundle, registries.repository(reference), options, context);
   const { registry, repository } = reference;
   const image = formatReference({ registry, repository, tag });
-  const words = `Pushed ${image}\n${digest}\nOn the host of the registry: oc adm-mirror-registry upgrade --bundle=${image} --digest=${digest}`;
+  const next = `oc adm-mirror-registry upgrade --bundle=${image} --digest=${digest}`;
+  const words = new Lines(`Pushed ${image}`, digest, `On the host of the registry: ${next}`);
   return { result: { image, digest }, words };
 }
 
@@ -171,7 +173,7 @@ async function load(text: string, args: BundleArguments, { context, environment 
   const images = await loadReleaseImages(commands, release, expected, context);
   const notes = { present: ' (was there)', loaded: '', unnamed: ' (another image has its name: use the ID)' };
   const words = images.map(({ image, id, outcome }) => `${image}  ${id.slice(0, 12)}${notes[outcome]}`);
-  return { result: { path: text, images }, words: ['podman has:', ...words].join('\n') };
+  return { result: { path: text, images }, words: new Lines('podman has:', ...words) };
 }
 
 async function inspect(text: string, args: BundleArguments, { context, environment }: Session): Promise<Outcome> {
@@ -189,7 +191,7 @@ function describeRegistryRelease({ name, version, arch, size, images }: Registry
   const table = formatTable([['COMPONENT', 'IMAGE'], ...rows.map((row) => [row.name, row.image])]);
   const title = `Mirror registry ${version ?? ''} for ${arch ?? 'any machine'}, ${formatBytes(size)}, not verified`;
   const result = { path: name, version, arch, size, verified: false, images: rows };
-  return { result, words: [title, '', table].join('\n') };
+  return { result, words: new Lines(title, '', table) };
 }
 
 /** Describes a bundle with the size of each image and whether it is complete. */
@@ -210,5 +212,5 @@ async function describeBundle(bundle: Bundle, context: Context): Promise<Outcome
   ]);
   const table = formatTable([['COMPONENT', 'IMAGE', 'SIZE', ''], ...cells], ['SIZE']);
   const title = `Mirror registry ${version} for ${arch}, ${formatBytes(size)}, not verified`;
-  return { result, words: [title, '', table, ...notes.map((note) => `note: ${note}`)].join('\n') };
+  return { result, words: new Lines(title, '', table, ...notes.map((note) => `note: ${note}`)) };
 }

@@ -3,6 +3,7 @@ import type { Installation } from '../../lib/registry-host/installation.ts';
 import type { Renewal, RenewalNeed } from '../../lib/registry-host/certificates/renewal.ts';
 import type { formatTrust } from '../../lib/registry-host/certificates/trust.ts';
 import { formatTable } from '../cli/format.ts';
+import { joinParagraphs, Lines } from '../../lib/lines.ts';
 
 const kinds = {
   automatic: 'made by mirror-registry; they can be renewed',
@@ -16,7 +17,7 @@ const kinds = {
 export function describeStatus(
   { kind, server, authority, next, problems }: CertificateStatus,
   renew: RenewalNeed,
-): string {
+): Lines {
   const row = (name: string, facts: CertificateFacts | undefined): string[][] =>
     facts
       ? [[name, facts.notAfter.slice(0, 10), String(facts.daysLeft), facts.key, facts.hosts.join(', '), facts.file]]
@@ -30,20 +31,23 @@ export function describeStatus(
     ...renew.key.map((reason) => `new key needed: ${reason}`),
   ];
   const parts = [`The certificates are ${kinds[kind]}`, ...(rows.length > 0 ? [table] : [])];
-  return [...parts, ...(notes.length > 0 ? [notes.join('\n')] : [])].join('\n\n');
+  return joinParagraphs(...parts, ...(notes.length > 0 ? [new Lines(...notes)] : []));
 }
 
 /** Describes what hosts, installations and clusters need to trust the registry, ready to paste. */
-export function describeAuthorities(trust: ReturnType<typeof formatTrust>, { host }: Installation): string {
+export function describeAuthorities(trust: ReturnType<typeof formatTrust>, { host }: Installation): Lines {
   const { certificates, installConfig, configMap, certsFolder } = trust;
   const parts = [
-    `# For hosts with podman, skopeo or CRI-O: ${certsFolder}\n${certificates}`,
-    `# For install-config.yaml\n${installConfig}`,
+    new Lines(`# For hosts with podman, skopeo or CRI-O: ${certsFolder}`, Lines.split(certificates)),
+    new Lines('# For install-config.yaml', Lines.split(installConfig)),
     configMap === undefined
-      ? `# A cluster needs a name for ${host.value}: the keys of a ConfigMap cannot be IPv6 addresses.\n`
-      : `# For a cluster: name it in spec.additionalTrustedCA of image.config.openshift.io/cluster\n${configMap}`,
+      ? `# A cluster needs a name for ${host.value}: the keys of a ConfigMap cannot be IPv6 addresses.`
+      : new Lines(
+          '# For a cluster: name it in spec.additionalTrustedCA of image.config.openshift.io/cluster',
+          Lines.split(configMap),
+        ),
   ];
-  return parts.join('---\n').trimEnd();
+  return new Lines(...parts.flatMap((part, index) => (index === 0 ? [part] : ['---', part])));
 }
 
 /** Describes what a renewal wrote, or would write, and what to do next. */
@@ -56,7 +60,7 @@ export function describeRenewal(
     restart,
     newCa,
   }: { readonly dryRun: boolean; readonly restart: boolean; readonly newCa: string | undefined },
-): string {
+): string | Lines {
   if (changes.length === 0) return 'No certificate needs renewal.';
   const reasons = [
     ...server.map((reason) => `server: ${reason}`),
@@ -83,5 +87,5 @@ export function describeRenewal(
       ? []
       : [`Give both CAs to all clients, as 'certs trust' prints them. Then switch with --new-ca=switch.`]),
   ];
-  return [...reasons, ...written, '', ...next].join('\n');
+  return new Lines(...reasons, ...written, '', ...next);
 }

@@ -3,6 +3,7 @@ import { defineCommand } from '../cli/command.ts';
 import { findInstallation, registryHostOptions, podmanOption, renewalOptions } from './options.ts';
 import { exitCodeOf, formatPlan, makePlan, planOptions, toPlainPlan } from './planReport.ts';
 import { upgradeOptions } from './target.ts';
+import { Lines } from '../../lib/lines.ts';
 
 /** `plan`: shows the changes of an upgrade. */
 export const command = defineCommand({
@@ -31,7 +32,7 @@ export const command = defineCommand({
     if (args.timer && args.output !== undefined) throw new PluginError('usage', '--timer excludes --output');
     if (args.timer) {
       const { installation } = await findInstallation(args, environment);
-      terminal.print(formatTimer(args, executable, installation).trimEnd());
+      terminal.print(Lines.split(formatTimer(args, executable, installation)));
       return;
     }
     const { plan, unfinished, forecast } = await makePlan(args, environment, context);

@@ -17,6 +17,7 @@ import {
   type renewalOptions,
 } from './options.ts';
 import { openTarget, type upgradeOptions } from './target.ts';
+import { joinParagraphs, Lines } from '../../lib/lines.ts';
 
 /** Options of the output of a plan. */
 export const planOptions = {
@@ -81,11 +82,11 @@ export function toPlainPlan({ units, ...rest }: UpgradePlan, forecast?: Forecast
 }
 
 /** Formats a plan for a person. */
-export function formatPlan(plan: UpgradePlan, diff: boolean, forecast?: Forecast): string {
-  return [describePlan(plan, diff), ...(forecast ? [describeForecast(forecast)] : [])].join('\n\n');
+export function formatPlan(plan: UpgradePlan, diff: boolean, forecast?: Forecast): Lines {
+  return joinParagraphs(describePlan(plan, diff), ...(forecast ? [describeForecast(forecast)] : []));
 }
 
-function describePlan(plan: UpgradePlan, diff: boolean): string {
+function describePlan(plan: UpgradePlan, diff: boolean): Lines {
   const { from, to, level, images, units, repairs, migration, certificates, restart, blockers, warnings, due } = plan;
   const notes = [
     ...blockers.map((blocker) => `BLOCKED: ${blocker}`),
@@ -93,9 +94,9 @@ function describePlan(plan: UpgradePlan, diff: boolean): string {
     ...warnings.map((warning) => `note: ${warning}`),
   ];
   if (isUpToDate(plan)) {
-    if (blockers.length > 0) return ['The upgrade of the mirror registry is blocked.', ...notes].join('\n');
-    if (due.length > 0) return ['The mirror registry needs your attention.', ...notes].join('\n');
-    return ['The mirror registry is up to date: there is nothing to do.', ...notes].join('\n');
+    if (blockers.length > 0) return new Lines('The upgrade of the mirror registry is blocked.', ...notes);
+    if (due.length > 0) return new Lines('The mirror registry needs your attention.', ...notes);
+    return new Lines('The mirror registry is up to date: there is nothing to do.', ...notes);
   }
   const titles = {
     none: 'Changes',
@@ -131,13 +132,19 @@ function describePlan(plan: UpgradePlan, diff: boolean): string {
     ...certificates.key.map((reason) => `make a new key: ${reason}`),
     ...(restart.length > 0 ? [`restart ${restart.join(', ')}`] : []),
   ];
-  const diffs = diff ? units.map(({ path, before, after }) => formatUnifiedDiff(path, before, after).trimEnd()) : [];
-  const parts = [titles[level], ...table, lines.join('\n'), ...(notes.length > 0 ? [notes.join('\n')] : []), ...diffs];
-  return parts.join('\n\n');
+  const diffs = diff ? units.map(({ path, before, after }) => Lines.split(formatUnifiedDiff(path, before, after))) : [];
+  const parts = [
+    titles[level],
+    ...table,
+    new Lines(...lines),
+    ...(notes.length > 0 ? [new Lines(...notes)] : []),
+    ...diffs,
+  ];
+  return joinParagraphs(...parts);
 }
 
 /** Answers what a person asks before an upgrade. */
-function describeForecast({ databaseSize, copyTime, lastOutage, backupSize, free }: Forecast): string {
+function describeForecast({ databaseSize, copyTime, lastOutage, backupSize, free }: Forecast): Lines {
   const limit = executionOptions['health-timeout'].default;
   const copy = `${formatBytes(databaseSize)} of database are copied and checked, in about ${formatDuration(copyTime)}, and then Quay starts`;
   const start = databaseSize > 0 ? copy : 'Quay restarts';
@@ -146,11 +153,11 @@ function describeForecast({ databaseSize, copyTime, lastOutage, backupSize, free
       ? 'Not measured on this host yet'
       : `The last such change took ${formatDuration(lastOutage)}`;
   const pushed = databaseSize > 0 ? ' Images pushed since then have to be pushed again.' : '';
-  return [
+  return new Lines(
     `How long is it down? ${start}. ${last}; the limit is ${limit} s (--health-timeout).`,
     `What if it fails?    Everything is restored, byte for byte, which takes about as long again. The backup needs ${formatBytes(backupSize)}, and ${formatBytes(free)} are free.`,
     `Can I go back?       Yes, with 'rollback', while its backup is kept (--keep-backups).${pushed}`,
-  ].join('\n');
+  );
 }
 
 /** Describes an unfinished change, and what to do. */

@@ -5,6 +5,7 @@ import { defineCommand } from '../cli/command.ts';
 import { formatBytes } from '../cli/format.ts';
 import { dryRunOf, outputOption } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
+import { Lines } from '../../lib/lines.ts';
 
 // Certificates are renewed only if clients could not use them, and Quay is always restarted.
 const { 'renew-before': _renewBefore, ...certificateOptions } = renewalOptions;
@@ -59,9 +60,9 @@ function checkName(text: string): void {
   });
 }
 
-function describePlan(plan: RestorePlan): string {
+function describePlan(plan: RestorePlan): Lines {
   const { created, version, hostname, files, renewals, host, database, restart, addedFiles, addedSize } = plan;
-  return [
+  return new Lines(
     `Would restore the backup of ${hostname}, ${version ?? 'of an unknown version'}, from ${created}, as ${host}`,
     '',
     ...files.map((path) => `write ${path}`),
@@ -69,14 +70,14 @@ function describePlan(plan: RestorePlan): string {
     `replace the database in ${database}: images pushed since have to be pushed again`,
     ...restart.map((unit) => `restart ${unit}`),
     describeImages(plan.hasImages, addedFiles, addedSize),
-  ].join('\n');
+  );
 }
 
-function describeDone({ created, host, hasImages, addedFiles, addedSize }: RestorePlan): string {
-  return [
+function describeDone({ created, host, hasImages, addedFiles, addedSize }: RestorePlan): Lines {
+  return new Lines(
     `Done: the registry is healthy as ${host}, as it was at ${created}.`,
     describeImages(hasImages, addedFiles, addedSize),
-  ].join('\n');
+  );
 }
 
 function describeImages(hasImages: boolean, files: number, size: number): string {

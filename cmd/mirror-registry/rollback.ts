@@ -6,6 +6,7 @@ import { defineCommand } from '../cli/command.ts';
 import { askForYes, dryRunOf, outputOption, yesOption } from '../cli/options.ts';
 import { noTarget, openTarget, releaseDigestOption, upgradeOptions } from './target.ts';
 import { defaultRenewal, executionOptions, registryHostOptions, renewalOf, requestOf } from './options.ts';
+import { Lines } from '../../lib/lines.ts';
 
 /** `rollback`: reverts the last upgrade, or the last renewal of certificates. */
 export const command = defineCommand({
@@ -65,7 +66,7 @@ export const command = defineCommand({
       const lines = backups.map((change) => `${verb} the backup of ${nameOf(change)}.`);
       const words = lines.length === 0 ? ['There are no backups.'] : isDropped ? lines : [...lines, askForYes];
       const outcome = isDropped ? 'dropped' : 'planned';
-      await terminal.printResult(output, { outcome, backups }, words.join('\n'));
+      await terminal.printResult(output, { outcome, backups }, new Lines(...words));
       return;
     }
     if (abandon) {
@@ -74,7 +75,7 @@ export const command = defineCommand({
         `Abandoned ${journal.title}. Its backup is in ${backup}; remove it if you do not need it.`,
         "The registry may be stopped: see 'systemctl status quay-app.service'.",
       ];
-      await terminal.printResult(output, { outcome: 'abandoned', ...changeOf(journal), backup }, words.join('\n'));
+      await terminal.printResult(output, { outcome: 'abandoned', ...changeOf(journal), backup }, new Lines(...words));
       return;
     }
     const plan = await rollBackRegistry(request, context);
@@ -96,9 +97,9 @@ function describeRenewals({ renewals }: RollbackPlan): string {
   return renewals.length === 0 ? '' : ` Its certificate was renewed on the same CA: ${renewals.join(', ')}.`;
 }
 
-function describePlan(plan: RollbackPlan): string {
+function describePlan(plan: RollbackPlan): Lines {
   const { begun, unfinished, files, database, images, restart, renewals } = plan;
-  return [
+  return new Lines(
     `Would restore the registry as it was before ${nameOf(plan)}${unfinished ? ', which is unfinished' : ''}`,
     '',
     ...files.map((path) => `restore ${path}`),
@@ -108,5 +109,5 @@ function describePlan(plan: RollbackPlan): string {
     ...images.map((image) => `run ${image}`),
     ...(restart.length > 0 ? [`restart ${restart.join(', ')}`] : []),
     ...renewals.map((reason) => `renew the restored certificate on its CA: ${reason}`),
-  ].join('\n');
+  );
 }

@@ -5,6 +5,7 @@ import { formatTable } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
 import { findInstallation, registryHostOptions } from './options.ts';
 import { describeUnfinished } from './planReport.ts';
+import { Lines } from '../../lib/lines.ts';
 
 /** `status`: shows the mirror registry of this host. */
 export const command = defineCommand({
@@ -49,7 +50,7 @@ function describeInstallation(
   lastUpgrade: string | undefined,
   changedUnits: readonly string[],
   changes: readonly string[],
-): string {
+): Lines {
   const { version, quayVersion, scope, database, images, additions, dropIns, remarks } = installation;
   const title = `Mirror registry ${version ?? '(no release)'} with Quay ${quayVersion ?? '(its own image)'}, ${databases[database]}, ${scope} scope`;
   const settings: [string, Inherited<string | number> | undefined][] = [
@@ -72,7 +73,7 @@ function describeInstallation(
     ...changedUnits.map((path) => `changed since then: ${path}`),
   ];
   const table = formatTable([['SETTING', 'VALUE', 'FROM'], ...rows]);
-  return [title, '', table, ...(notes.length > 0 ? ['', ...notes.map((note) => `note: ${note}`)] : [])].join('\n');
+  return new Lines(title, '', table, ...(notes.length > 0 ? ['', ...notes.map((note) => `note: ${note}`)] : []));
 }
 
 function describeRevertible({ title, begun, images, version }: Revertible): string {

@@ -2,6 +2,7 @@ import type { UninstallPlan } from '../../lib/registry-host/change/uninstall.ts'
 import { defineCommand } from '../cli/command.ts';
 import { askForYes, dryRunOf, outputOption, yesOption } from '../cli/options.ts';
 import { registryHostOptions, uninstallOptions, uninstallRequestOf } from './options.ts';
+import { joinParagraphs, Lines } from '../../lib/lines.ts';
 
 /** `uninstall`: removes a mirror registry from its host. */
 export const command = defineCommand({
@@ -33,17 +34,17 @@ export const command = defineCommand({
     const request = await uninstallRequestOf(args, environment, context.signal);
     const plan = dryRun ? await planUninstall(request) : await uninstallRegistry(request, removeData, context);
     const words = describe(plan, dryRun, removeData);
-    const asked = isUnconfirmed ? `${words}\n\n${askForYes}` : words;
+    const asked = isUnconfirmed ? joinParagraphs(words, askForYes) : words;
     await terminal.printResult(output, { dryRun, removeData, ...plan }, asked);
   },
 });
 
-function describe(plan: UninstallPlan, dryRun: boolean, removeData: boolean): string {
+function describe(plan: UninstallPlan, dryRun: boolean, removeData: boolean): Lines {
   const done = dryRun ? 'would remove' : 'removed';
   const list = (what: string, names: readonly string[], verb = done): string[] =>
     names.map((name) => `${verb} ${what} ${name}`);
   const data = removeData ? done : dryRun ? 'would keep' : 'kept';
-  return [
+  return new Lines(
     ...list('unit', plan.units),
     ...list('file', plan.unitFiles),
     ...list('pod', plan.pods),
@@ -60,5 +61,5 @@ function describe(plan: UninstallPlan, dryRun: boolean, removeData: boolean): st
             ? '--remove-data removes what would be kept.'
             : 'To remove what was kept, run the same command with --remove-data --yes.',
         ]),
-  ].join('\n');
+  );
 }

@@ -6,6 +6,7 @@ import { dryRunOf } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
 import { exitCodeOf, formatPlan, makePlan, planOptions, toPlainPlan } from './planReport.ts';
 import { openTarget, releaseDigestOption, upgradeOptions } from './target.ts';
+import { joinParagraphs } from '../../lib/lines.ts';
 
 /** `upgrade`: runs the plan of an upgrade. */
 export const command = defineCommand({
@@ -58,7 +59,7 @@ export const command = defineCommand({
       upgraded: [args.restart ? 'Done: the registry is healthy.' : describeRestart(plan, installation)],
       resumed: ['Done: the change of an earlier run is complete.'],
     }[outcome];
-    const words = [formatPlan(plan, args.diff), ...done, ...describeTrust(plan)].join('\n\n');
+    const words = joinParagraphs(formatPlan(plan, args.diff), ...done, ...describeTrust(plan));
     await terminal.printResult(args.output, { outcome, ...toPlainPlan(plan) }, words);
   },
 });

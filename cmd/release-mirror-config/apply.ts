@@ -76,7 +76,7 @@ export const command = defineCommand({
       },
       context,
     );
-    warnOfOutcomes(outcomes, context);
+    warnOfOutcomes(outcomes, terminal);
     if (outcomes.some(({ manifest }) => manifest.object.kind === 'CatalogSource')) context.log('info', defaultCatalogs);
     if (args.output) terminal.print(await formatData(args.output, outcomes.map(toPlainOutcome)));
     else for (const outcome of outcomes) terminal.print(formatOutcome(outcome, dryRun));

@@ -1,24 +1,24 @@
-import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import type { ApplyOutcome } from '../../lib/cluster/apply.ts';
 import { formatObjectName } from '../../lib/cluster/compatibility.ts';
+import { Lines } from '../../lib/lines.ts';
+import type { Terminal } from '../cli/terminal.ts';
 
 /** The kind of dry run. */
 export type DryRun = 'none' | 'client' | 'server';
 
 /** Logs the warnings and errors of applied objects. */
-export function warnOfOutcomes(outcomes: readonly ApplyOutcome[], context: Context): void {
+export function warnOfOutcomes(outcomes: readonly ApplyOutcome[], { log }: Pick<Terminal, 'log'>): void {
   for (const { manifest, outcome, differences = [], kept = [], error, warning } of outcomes) {
     const name = formatObjectName(manifest.object);
-    if (warning !== undefined) context.log('warn', warning);
-    if (error)
-      context.log('warn', [`${name}: ${error.message}`, ...(error.hint ? [`  ${error.hint}`] : [])].join('\n'));
+    if (warning !== undefined) log('warn', warning);
+    if (error) log('warn', new Lines(`${name}: ${error.message}`, ...(error.hint ? [`  ${error.hint}`] : [])));
     if (outcome === 'conflict') {
-      const lines = [`${name} exists with other content and is left alone; --overwrite replaces it:`, ...differences];
-      context.log('warn', lines.join('\n  '));
+      const title = `${name} exists with other content and is left alone; --overwrite replaces it:`;
+      log('warn', new Lines(title, new Lines(...differences).indent('  ')));
     } else if (kept.length > 0) {
-      const lines = [`${name} keeps mirrors that the manifest does not have; oc edit removes them:`, ...kept];
-      context.log('info', lines.join('\n  '));
+      const title = `${name} keeps mirrors that the manifest does not have; oc edit removes them:`;
+      log('info', new Lines(title, new Lines(...kept).indent('  ')));
     }
   }
 }

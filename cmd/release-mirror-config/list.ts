@@ -4,6 +4,7 @@ import { defineCommand } from '../cli/command.ts';
 import { formatTable } from '../cli/format.ts';
 import { outputOption, registryOptions } from '../cli/options.ts';
 import { mirrorOptions } from './options.ts';
+import { Lines } from '../../lib/lines.ts';
 
 const { 'certificate-authority': certificateAuthority, insecure } = registryOptions;
 const {
@@ -81,7 +82,7 @@ export const command = defineCommand({
         ? await readServedChannels({ channel, version }, architecture, options, context)
         : await readArchivedChannels(graphData, options, context);
     const lines = what === 'channels' ? namesWith(channels, version) : versionsOf(channels, channel);
-    await terminal.printResult(args.output, lines, lines.join('\n'));
+    await terminal.printResult(args.output, lines, new Lines(...lines));
   },
 });
 
@@ -107,7 +108,7 @@ function checkOptions(args: ListArguments): void {
   }
 }
 
-function formatPath({ steps }: UpdatePath): string {
+function formatPath({ steps }: UpdatePath): Lines {
   const rows = steps.map(({ version, risks, pullspec }) => [version, nameRisks(risks) || '-', pullspec]);
   return formatTable([['VERSION', 'KNOWN RISKS', 'IMAGE'], ...rows]);
 }

@@ -1,5 +1,6 @@
 import { defineCommand } from '../cli/command.ts';
 import { mirrorOptions } from './options.ts';
+import { Lines } from '../../lib/lines.ts';
 
 /** The default command: mirrors a release and its configuration. */
 export const command = defineCommand({
@@ -59,7 +60,7 @@ export const command = defineCommand({
       const pairs: (readonly [source: string, target: string])[] = [];
       for (const release of releases) pairs.push(...(await listMapping({ ...request, ...release }, access, mirroring)));
       const mapping = pairs.map(([source, target]) => ({ source, target }));
-      await terminal.printResult(args.output, { mapping }, pairs.map((pair) => pair.join(' ')).join('\n'));
+      await terminal.printResult(args.output, { mapping }, new Lines(...pairs.map((pair) => pair.join(' '))));
       return;
     }
     const filled = new FilledRepositories();

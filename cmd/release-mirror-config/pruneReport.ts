@@ -4,19 +4,20 @@ import type { PruneOutcome } from '../../lib/mirroring/prune/prune.ts';
 import { formatPlace } from '../../lib/mirroring/destination.ts';
 import { askForYes } from '../cli/options.ts';
 import { formatBytes, formatCount, formatTable } from '../cli/format.ts';
+import { joinParagraphs, Lines } from '../../lib/lines.ts';
 
 /** Formats what a run of `prune` removed, or would remove. */
-export function formatPruned(outcome: PruneOutcome): string {
+export function formatPruned(outcome: PruneOutcome): Lines {
   const { releases, unreadable, isDone, refusal } = outcome;
   const rows = releases.map((release) => [release.tag, String(release.images.length), actionOf(release, outcome)]);
   const broken = unreadable.map((tag) => [tag, '-', 'keep: its payload cannot be read']);
   const end = refusal ? `This target cannot be pruned: ${refusal.message}. ${refusal.hint ?? ''}`.trimEnd() : askForYes;
   const sums = isDone || hasWork(outcome) ? formatSums(outcome) : [];
   const ends = isDone ? [] : [hasWork(outcome) ? end : 'There is nothing to remove.'];
-  return [
+  return joinParagraphs(
     formatTable([['RELEASE', 'IMAGES', 'ACTION'], ...rows, ...broken], ['IMAGES']),
-    [...sums, ...formatKept(outcome), ...ends].join('\n'),
-  ].join('\n\n');
+    new Lines(...sums, ...formatKept(outcome), ...ends),
+  );
 }
 
 /** Returns the same as plain data. */

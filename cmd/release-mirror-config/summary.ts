@@ -16,6 +16,7 @@ import { checkOutcomes, formatOutcome, suffixOf, toPlainOutcome, warnOfOutcomes,
 import { clusterWords, runWords, trustWords, upgradeCommand } from './carriedOptions.ts';
 import { configFolderOf, type MirrorArguments } from './request.ts';
 import { formatUpload } from './upload.ts';
+import { joinParagraphs, Lines } from '../../lib/lines.ts';
 
 /** Prints the results of a run, which may have several releases. With `-o json`, these are one list. */
 export class MirrorReport {
@@ -36,7 +37,7 @@ export class MirrorReport {
     const { context } = this.#session;
     this.#outcomes.push(outcome);
     if (outcome.result) context.log('info', formatCounts(outcome.result));
-    warnOfOutcomes(outcome.applied, context);
+    warnOfOutcomes(outcome.applied, this.#session.terminal);
     if (this.#args.output === undefined) this.#print(formatMirrorOutcome(outcome, this.#args));
     if (outcome.failure !== undefined) throw outcome.failure;
     checkOutcomes(outcome.applied, this.#args.dryRun);
@@ -54,15 +55,15 @@ export class MirrorReport {
     this.#print(await formatData(output, this.#isSeveral ? [first, ...more] : first));
   }
 
-  #print(text: string): void {
-    if (text === '') return;
-    this.#session.terminal.print(this.#isEmpty ? text : `\n${text}`);
+  #print(text: Lines): void {
+    if (text.lines.length === 0) return;
+    this.#session.terminal.print(this.#isEmpty ? text : new Lines('', text));
     this.#isEmpty = false;
   }
 }
 
 /** Formats the result as text for users and scripts, in the words of `oc adm release mirror` if it has any. */
-function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): string {
+function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): Lines {
   const { images, measure, imported, files, applied } = outcome;
   const { dryRun } = args;
   const changes = [
@@ -70,16 +71,16 @@ function formatMirrorOutcome(outcome: MirrorOutcome, args: MirrorArguments): str
     ...applied.map((each) => formatOutcome(each, dryRun)),
   ];
   const sections = [
-    images.map((image) => formatImage(image, dryRun, measure?.present)).join('\n'),
+    new Lines(...images.map((image) => formatImage(image, dryRun, measure?.present))),
     measure ? formatMeasure(measure) : '',
     formatImport(imported, args),
     formatSuccess(outcome, args),
-    changes.join('\n'),
+    new Lines(...changes),
   ];
   return joinSections(sections);
 }
 
-function formatInstructions(outcomes: readonly MirrorOutcome[], args: MirrorArguments): string {
+function formatInstructions(outcomes: readonly MirrorOutcome[], args: MirrorArguments): Lines {
   const isMixed = outcomes.some((outcome) => outcome.isMixed);
   const update = outcomes.findLast(({ updateService }) => updateService);
   const service = update?.updateService;
@@ -88,22 +89,23 @@ function formatInstructions(outcomes: readonly MirrorOutcome[], args: MirrorArgu
     formatUpload(outcomes, args),
     // In a dry run too, because many users run it only for these lines.
     ...outcomes.map((outcome) =>
-      outcome.mirrors && !hasMirrorSet(outcome, args) ? formatMirrorInstructions(outcome.mirrors) : '',
+      outcome.mirrors && !hasMirrorSet(outcome, args) ? Lines.split(formatMirrorInstructions(outcome.mirrors)) : '',
     ),
     ...(args.dryRun === 'none'
       ? [
           ...outcomes.map((outcome) => formatConfigAdvice({ ...outcome, isMixed }, args)),
-          service && !isTrusted ? formatTrustInstructions(service) : '',
+          service && !isTrusted ? Lines.split(formatTrustInstructions(service)) : '',
           formatUpgrade(outcomes, args),
-          service ? formatUpdateServiceInstructions(service) : '',
+          service ? Lines.split(formatUpdateServiceInstructions(service)) : '',
         ]
       : ['Dry run: nothing was written.']),
   ]);
 }
 
 /** Joins sections that are not empty. Releases with the same instructions get them once. */
-function joinSections(sections: readonly string[]): string {
-  return [...new Set(sections)].filter((section) => section !== '').join('\n\n');
+function joinSections(sections: readonly (string | Lines)[]): Lines {
+  const byText = new Map(sections.map((section) => [new Lines(section).text, section]));
+  return joinParagraphs(...byText.values());
 }
 
 /** Returns the result as plain data. */
@@ -152,21 +154,21 @@ function formatImage(image: MirrorImage, dryRun: DryRun, present?: ReadonlySet<M
   return `${line} ${present?.has(image) ? 'unchanged' : 'created'} (dry run)`;
 }
 
-function formatSuccess(outcome: MirrorOutcome, { to, toReleaseImage }: MirrorArguments): string {
+function formatSuccess(outcome: MirrorOutcome, { to, toReleaseImage }: MirrorArguments): string | Lines {
   if (outcome.images.length === 0) return '';
   const places = [to, toReleaseImage].filter((place) => place !== undefined);
   const prefixes = places.map(
     (place) => `${place.includes('${component}') ? 'Mirrored to' : 'Mirror prefix'}: ${place}`,
   );
-  return [
+  return new Lines(
     ...(outcome.result ? ['Success'] : []),
     `Update image:  ${updateImageOf(outcome)}`,
     ...prefixes,
     ...listPolicies(toPlainPolicies(outcome.policies)),
-  ].join('\n');
+  );
 }
 
-function formatUpgrade(outcomes: readonly MirrorOutcome[], args: MirrorArguments): string {
+function formatUpgrade(outcomes: readonly MirrorOutcome[], args: MirrorArguments): string | Lines {
   const copied = outcomes.filter(({ result }) => result);
   if (copied.length === 0) return '';
   const isSigned = copied.every(({ signed: { signatures, release } }) => signatures.has(release.digest));
@@ -176,7 +178,7 @@ function formatUpgrade(outcomes: readonly MirrorOutcome[], args: MirrorArguments
     return `    ${upgradeCommand(updateImageOf(outcome))}${clusterWords(args)}${version}`;
   });
   const run = copied.length === 1 ? 'run' : 'run one of these commands';
-  return `To update a cluster that finds the images there, ${run}${unsigned}:\n\n${commands.join('\n')}`;
+  return new Lines(`To update a cluster that finds the images there, ${run}${unsigned}:`, '', ...commands);
 }
 
 /**
@@ -197,7 +199,7 @@ function hasMirrorSet({ applied }: MirrorOutcome, { dryRun }: MirrorArguments): 
   );
 }
 
-function formatConfigAdvice(outcome: MirrorOutcome, args: MirrorArguments): string {
+function formatConfigAdvice(outcome: MirrorOutcome, args: MirrorArguments): string | Lines {
   const { files, applied } = outcome;
   const configFolder = configFolderOf(args);
   if (configFolder === undefined || files.length === 0 || applied.length > 0) return '';
@@ -206,7 +208,7 @@ function formatConfigAdvice(outcome: MirrorOutcome, args: MirrorArguments): stri
     options === undefined
       ? `${runWords(args)} --apply-config`
       : ` apply ${shellWord(configFolder)}${options}${clusterWords(args)}`;
-  return `To apply the configuration to a cluster, run:\n\n    oc adm-release-mirror-config${command}`;
+  return new Lines('To apply the configuration to a cluster, run:', '', `    oc adm-release-mirror-config${command}`);
 }
 
 /**

@@ -7,9 +7,10 @@ import { releaseTag } from '../../lib/release/version.ts';
 import { shellWord } from '../../lib/shellWord.ts';
 import { trustWords } from './carriedOptions.ts';
 import type { MirrorArguments } from './request.ts';
+import { Lines } from '../../lib/lines.ts';
 
 /** Formats the commands that copy the images of releases from a directory to a registry; empty if there are none. */
-export function formatUpload(outcomes: readonly MirrorOutcome[], args: MirrorArguments): string {
+export function formatUpload(outcomes: readonly MirrorOutcome[], args: MirrorArguments): string | Lines {
   const { toDir = '.' } = args;
   const from = `--from-dir=${shellWord(toDir)}`;
   const groups = outcomes.flatMap(({ signed: { release }, images, result }) => {
@@ -22,8 +23,8 @@ export function formatUpload(outcomes: readonly MirrorOutcome[], args: MirrorArg
   const own = groups.flatMap(({ local }) => local.find(({ name }) => name === releaseName) ?? []);
   const names = own.map(({ target, digest }) => formatTarget(target, target.tag ? undefined : digest));
   // Without the release image, the images of the release in the directory are unknown.
-  if (names.length < groups.length) return ['To upload local images to a registry, run:', '', ...unique].join('\n');
-  return [
+  if (names.length < groups.length) return new Lines('To upload local images to a registry, run:', '', ...unique);
+  return new Lines(
     'To upload local images to a registry, run:',
     '',
     `    oc adm-release-mirror-config ${from} ${names.join(',')} --to=REGISTRY/REPOSITORY${trustWords(args)}`,
@@ -31,7 +32,7 @@ export function formatUpload(outcomes: readonly MirrorOutcome[], args: MirrorArg
     'or, with oc alone:',
     '',
     ...unique,
-  ].join('\n');
+  );
 }
 
 function ocCommands(local: readonly MirrorImage[], release: Release, result: MirrorResult, from: string): string[] {

@@ -19,6 +19,7 @@ import {
   identifyNamed,
   requireNamed,
 } from './namedBundle.ts';
+import { Lines } from '../../lib/lines.ts';
 
 const options = {
   ...namedOptions,
@@ -100,7 +101,7 @@ export const command = defineCommand({
     for (const { subject, message } of base?.images ? await findLeftOut(cluster, base) : [])
       context.log('warn', `${formatSubject(subject)} ${message}`);
     const { bundle, outcome } = await allowBundle(cluster, { ...request, ...settings });
-    warnOfExtraImages(evidence?.signed.extraImages ?? [], context);
+    warnOfExtraImages(evidence?.signed.extraImages ?? [], terminal);
     warnOfClaimedRisks(evidence?.releases ?? [], bundle.spec.acceptRisks ?? [], context);
     if (evidence) await warnOfAcknowledgements(cluster, bundle, evidence, context);
     const { name } = bundle.metadata;
@@ -111,7 +112,7 @@ export const command = defineCommand({
       ...listPolicies(sigstore ?? []),
       followLine(phase, clusterWords(args)),
     ];
-    await terminal.printResult(args.output, { name, outcome, phase, sigstore }, words.join('\n'));
+    await terminal.printResult(args.output, { name, outcome, phase, sigstore }, new Lines(...words));
   },
 });
 

@@ -1,6 +1,7 @@
 import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import { recordArgument } from './status/record.ts';
+import { Lines } from '../../lib/lines.ts';
 
 /** `clean`: removes the records of updates that have ended. */
 export const command = defineCommand({
@@ -22,7 +23,7 @@ export const command = defineCommand({
     const dryRun = args.dryRun !== 'none';
     const names = await cleanRecords(cluster, args.name, { dryRun });
     const lines = names.map((name) => `upgradebundle/${name} deleted${dryRun ? ' (dry run)' : ''}`);
-    const words = lines.length > 0 ? lines.join('\n') : 'There is nothing to remove.';
+    const words = lines.length > 0 ? new Lines(...lines) : 'There is nothing to remove.';
     await terminal.printResult(args.output, { dryRun, removed: names }, words);
   },
 });

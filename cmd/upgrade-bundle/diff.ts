@@ -3,6 +3,7 @@ import { parseArchitecture, usualRepository } from '../../lib/release/version.ts
 import { defineCommand } from '../cli/command.ts';
 import { formatBytes, formatFields, formatTable } from '../cli/format.ts';
 import { outputOption, registryOptions, releaseOptions } from '../cli/options.ts';
+import { Lines } from '../../lib/lines.ts';
 
 const side = {
   type: 'string',
@@ -47,12 +48,12 @@ export const command = defineCommand({
     const diff = await diffReleases([args.from, args.to], access, context);
     await terminal.printResult(args.output, diff, {
       words: () => toWords(diff),
-      html: async () => (await import('./report/diffReport.ts')).formatDiffPage(diff),
+      html: async () => Lines.split((await import('./report/diffReport.ts')).formatDiffPage(diff)),
     });
   },
 });
 
-function toWords(diff: ReleaseDiff): string {
+function toWords(diff: ReleaseDiff): Lines {
   const { from, to, versions, images, unchanged, shared, added, removed } = diff;
   const kinds = Map.groupBy(images, ({ kind }) => kind);
   const counts = [...kinds].map(([kind, all]) => `${all.length} ${kind}`);
@@ -70,7 +71,7 @@ function toWords(diff: ReleaseDiff): string {
     .toSorted((a, b) => b.newSize - a.newSize || (a.name < b.name ? -1 : 1))
     .map((image) => [image.name, image.kind, formatBytes(image.newSize), ...sizesOf(image), commitsOf(image)]);
   const table = formatTable([['COMPONENT', 'CHANGE', 'NEW', 'FROM', 'TO', 'COMMIT'], ...cells], ['NEW', 'FROM', 'TO']);
-  return [formatFields(rows), ...(cells.length > 0 ? ['', table] : [])].join('\n');
+  return new Lines(formatFields(rows), ...(cells.length > 0 ? ['', table] : []));
 }
 
 /** Describes the update to one of several releases. */

@@ -3,6 +3,7 @@ import { formatFields } from '../cli/format.ts';
 import { clusterOptions, outputOption, trustOptions } from '../cli/options.ts';
 import { checkFile } from '../cli/values/checks.ts';
 import type { Diagnosis, FoundProgram } from './diagnosis.ts';
+import { Lines } from '../../lib/lines.ts';
 
 /** `doctor`: shows what is installed on this machine, and what commands would find. */
 export const command = defineCommand({
@@ -38,7 +39,7 @@ export const command = defineCommand({
   },
 });
 
-function describe({ program, release, plugins, clients, cluster, nodeTools }: Diagnosis): string {
+function describe({ program, release, plugins, clients, cluster, nodeTools }: Diagnosis): Lines {
   const { version, commit, runtime, platform, executable } = program;
   const width = Math.max(...[...plugins, ...clients, ...nodeTools].map(({ name }) => name.length));
   const lines = (programs: readonly FoundProgram[]): string[] =>
@@ -46,7 +47,7 @@ function describe({ program, release, plugins, clients, cluster, nodeTools }: Di
       const notes = [path ?? 'not on the PATH', more.version, more.purpose && `(${more.purpose})`];
       return `  ${name.padEnd(width)}  ${notes.filter((note) => note !== undefined).join('  ')}`;
     });
-  return [
+  return new Lines(
     `oc-disconnected ${version}`,
     formatFields([
       ...(commit === undefined ? [] : [['Commit', commit]]),
@@ -64,5 +65,5 @@ function describe({ program, release, plugins, clients, cluster, nodeTools }: Di
       ...(cluster.agents ? [['Agents', cluster.agents.difference ?? cluster.agents.version ?? '']] : []),
     ]),
     ...['', 'Tools of a node', ...lines(nodeTools)],
-  ].join('\n');
+  );
 }

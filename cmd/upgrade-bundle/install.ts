@@ -9,6 +9,7 @@ import type { Terminal } from '../cli/terminal.ts';
 import { parseSize } from '../cli/values/size.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 import { version } from '../cli/version.ts';
+import { Lines } from '../../lib/lines.ts';
 
 /** `install`: installs the agents that let a cluster update itself from a bundle. */
 export const command = defineCommand({
@@ -133,7 +134,7 @@ export const command = defineCommand({
       );
     if (output === 'yaml') {
       const texts = (await planManifests(cluster, options, context)).map((object) => formatManifest(object));
-      terminal.print(texts.join('---\n').trimEnd());
+      terminal.print(Lines.split(texts.join('---\n')));
       return;
     }
     const uploading = { ...context, onEvent: untilStored(terminal) };
@@ -146,7 +147,7 @@ export const command = defineCommand({
     ];
     const objects = result.objects.map(({ object, outcome }) => ({ ...referenceOf(object), outcome }));
     const plain = { dryRun: dryRun !== 'none', ...result, objects };
-    await terminal.printResult(output, plain, words.join('\n'));
+    await terminal.printResult(output, plain, new Lines(...words));
   },
 });
 

@@ -11,6 +11,7 @@ import { defineCommand } from '../cli/command.ts';
 import { formatCount, formatTable } from '../cli/format.ts';
 import { clusterAccessOptions, outputOption, registryOptions } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
+import { Lines } from '../../lib/lines.ts';
 
 /** The number of findings of one kind that the table shows. */
 const shown = 10;
@@ -97,7 +98,7 @@ export const command = defineCommand({
       words: () => toWords(report, terminal.width),
       html: async () => {
         const { formatPreflightPage } = await import('./report/findingsPage.ts');
-        return formatPreflightPage(report, { date: new Date(), tool });
+        return Lines.split(formatPreflightPage(report, { date: new Date(), tool }));
       },
     };
     await terminal.printResult(args.output, report, forms, { blocker: 'bad', warning: 'doubtful', info: 'busy' });
@@ -163,10 +164,10 @@ function failureOf({ findings, target }: Preflight): PluginError {
 }
 
 /** Formats the findings. `width` is that of the terminal, in characters. Advice is not wrapped: it has commands to paste. */
-function toWords({ cluster, version, target, nodes, workloads, findings }: Preflight, width: number): string {
+function toWords({ cluster, version, target, nodes, workloads, findings }: Preflight, width: number): Lines {
   const plan = target === undefined ? '' : `, to be updated to ${target}`;
   const title = `${cluster}: OpenShift ${version}${plan}; ${formatCount(nodes, 'node')} and ${formatCount(workloads, 'workload')} checked`;
-  if (findings.length === 0) return `${title}\nNothing was found that needs a registry.`;
+  if (findings.length === 0) return new Lines(title, 'Nothing was found that needs a registry.');
   const groups = [...Map.groupBy(findings, (each) => `${severityOf(each)} ${each.check}`).values()];
   const rows = groups.flatMap((group) => [
     ...group
@@ -174,13 +175,13 @@ function toWords({ cluster, version, target, nodes, workloads, findings }: Prefl
       .map((finding) => [severityOf(finding), finding.check, nameSubject(finding.subject), finding.message]),
     ...(group.length > shown ? [['', '', `… and ${group.length - shown} more`, '-o json lists them all']] : []),
   ]);
-  return [
+  return new Lines(
     title,
     '',
     formatTable([['SEVERITY', 'CHECK', 'OBJECT', 'FINDING'], ...rows], [], width),
     '',
     ...listAdvice(findings),
-  ].join('\n');
+  );
 }
 
 /** Returns the word for the severity of a finding: `ignored` for a blocker that is overruled. */

@@ -106,7 +106,7 @@ export const command = defineCommand({
         )
       : await pushBundle(bundle, signed, destination, options, pushing);
     const { applied = [], failure } = result;
-    warnOfOutcomes(applied, context);
+    warnOfOutcomes(applied, terminal);
     const pushed = toPlainPushed(result, signed);
     await terminal.printResult(args.output, pushed, formatPushed(pushed, bundle.path, args));
     if (failure) throw failure;

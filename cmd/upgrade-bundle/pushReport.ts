@@ -7,6 +7,7 @@ import { listExtraImages } from '../cli/extraImages.ts';
 import { describeSigned, nameVersions, toPlainSigned } from '../cli/trust.ts';
 import { toPlainOutcome } from '../release-mirror-config/applyReport.ts';
 import { clusterWords, registryWords, trustWords, upgradeCommand } from '../release-mirror-config/carriedOptions.ts';
+import { Lines } from '../../lib/lines.ts';
 
 /** The result of a push, and what was applied to the cluster if that was requested. */
 export type PushOutcome = PushResult & Partial<Applied>;
@@ -28,7 +29,7 @@ export function toPlainPushed({ applied, failure, ...result }: PushOutcome, sign
 }
 
 /** Formats the result of a push as text, with the commands that follow on the cluster. `path` is that of the bundle. */
-export function formatPushed(result: ReturnType<typeof toPlainPushed>, path: string, args: PushArguments): string {
+export function formatPushed(result: ReturnType<typeof toPlainPushed>, path: string, args: PushArguments): Lines {
   const { images, attachments, tags, blobs, bytes, applied, error } = result;
   const isNew = blobs.uploaded + blobs.mounted > 0;
   const uploaded = `${blobs.uploaded} uploaded (${formatBytes(bytes)})`;
@@ -56,10 +57,10 @@ export function formatPushed(result: ReturnType<typeof toPlainPushed>, path: str
       ? []
       : [`Update the cluster${updates.length > 1 ? ', to one release after the other' : ''}:`, ...updates]),
   ];
-  return [
+  return new Lines(
     isNew ? 'Pushed' : 'Nothing to do: everything is present',
     formatFields(rows),
     ...(applied ?? []).map(({ object, outcome }) => `${object} ${outcome}`),
     ...steps,
-  ].join('\n');
+  );
 }

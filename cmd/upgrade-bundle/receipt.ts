@@ -4,6 +4,7 @@ import { checkFile, digestOption, readDigest } from '../cli/values/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatFields } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
+import { Lines } from '../../lib/lines.ts';
 
 const options = {
   key: {
@@ -59,14 +60,14 @@ function fileOf({ verify, file = verify }: Arguments<typeof positionals>): strin
   throw new PluginError('usage', `“${file}” is one argument too many`);
 }
 
-function toWords(file: string, { subject, predicate }: ReceiptStatement): string {
+function toWords(file: string, { subject, predicate }: ReceiptStatement): Lines {
   const isGood = predicate['good'] === true;
   const rows = [
     ['Release', `${plain(predicate['version'])} ${plain(predicate['arch'])}`],
     ...subject.map(({ name, digest }) => ['About', `${plain(name)}, sha256:${digest.sha256}`]),
     ['Verified', `on ${plain(predicate['date'])}, by ${plain(predicate['tool'])}`],
   ];
-  return [`${isGood ? 'Genuine' : 'Genuine, about a FAILED verification'}: ${file}`, formatFields(rows)].join('\n');
+  return new Lines(`${isGood ? 'Genuine' : 'Genuine, about a FAILED verification'}: ${file}`, formatFields(rows));
 }
 
 /** The signer is trusted, but a terminal gets no control characters from a file. */

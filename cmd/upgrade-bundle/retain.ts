@@ -10,6 +10,7 @@ import {
   identifyNamed,
   requireNamed,
 } from './namedBundle.ts';
+import { Lines } from '../../lib/lines.ts';
 
 /** `retain`: lets a cluster keep the bundle of the release that it runs. */
 export const command = defineCommand({
@@ -47,7 +48,7 @@ export const command = defineCommand({
       describe(retention, isDone),
       ...(isDone ? [] : [followLine(phase, clusterWords(args))]),
     ];
-    await terminal.printResult(args.output, { name, outcome, phase, version, lacking }, words.join('\n'));
+    await terminal.printResult(args.output, { name, outcome, phase, version, lacking }, new Lines(...words));
   },
 });
 

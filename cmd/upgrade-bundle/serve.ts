@@ -68,7 +68,7 @@ export const command = defineCommand({
       context.log('warn', `${address}: ${who} can read the bundle: it is served by plain HTTP, ${how}`);
     }
     context.log('info', `the release is signed by ${nameSigners(toPlainSigned(signed))}`);
-    warnOfExtraImages(signed.extraImages, context);
+    warnOfExtraImages(signed.extraImages, terminal);
     context.log('info', `serving ${bundle.path} as ${server.repositories.join(', ')} until Ctrl-C. Try:`);
     const shown = address.replace(/^(?:0\.0\.0\.0|\[::\])/, 'localhost');
     const message = `  skopeo inspect --tls-verify=false ${token === undefined ? '' : '--registry-token=TOKEN '}docker://${shown}/${releaseRepository}:${version}-${arch}`;

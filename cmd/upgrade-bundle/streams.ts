@@ -5,6 +5,7 @@ import type { StreamImages } from '../../lib/update/osImageStreamWrite.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { bundleArgument, clusterAccessOptions, outputOption } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
+import { Lines } from '../../lib/lines.ts';
 
 /** `streams`: describes the operating system streams of a release in a cluster without a registry. */
 export const command = defineCommand({
@@ -43,7 +44,7 @@ export const command = defineCommand({
       images,
     );
     if (!args.apply) {
-      terminal.print(args.output === 'json' ? JSON.stringify(object, null, 2) : (await formatYaml(object)).trimEnd());
+      terminal.print(Lines.split(args.output === 'json' ? JSON.stringify(object, null, 2) : await formatYaml(object)));
       return;
     }
     if (!isDesired) {

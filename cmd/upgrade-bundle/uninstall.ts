@@ -1,5 +1,6 @@
 import { defineCommand } from '../cli/command.ts';
 import { askForYes, clusterAccessOptions, dryRunOption, outputOption, yesOption } from '../cli/options.ts';
+import { Lines } from '../../lib/lines.ts';
 
 /** `uninstall`: removes the objects of `install`, and everything that the agents created. */
 export const command = defineCommand({
@@ -48,7 +49,7 @@ export const command = defineCommand({
       : await uninstallAgents(cluster, { force, removePins, timeout, ...tried }, context);
     const lines = gone.map((object) => formatObject(object, 'deleted', dryRun));
     if (isUnconfirmed) lines.push(askForYes);
-    const words = gone.length > 0 ? lines.join('\n') : 'There is nothing to remove.';
+    const words = gone.length > 0 ? new Lines(...lines) : 'There is nothing to remove.';
     await terminal.printResult(args.output, { dryRun: dryRun !== 'none', removed: gone }, words);
     const unpinned = gone.some(({ kind }) => kind === 'PinnedImageSet');
     if (unpinned && dryRun === 'none')

@@ -12,6 +12,7 @@ import {
   signedImagesOption,
   trustOptions,
 } from '../cli/options.ts';
+import { Lines } from '../../lib/lines.ts';
 
 const { 'certificate-authority': authority, insecure } = registryOptions;
 
@@ -82,10 +83,10 @@ export const command = defineCommand({
       words: () => formatVerified(verified),
       html: async () => {
         const { formatAudit } = await import('./report/auditReport.ts');
-        return formatAudit(report, { date: new Date(), tool, keys: expectedKeys });
+        return Lines.split(formatAudit(report, { date: new Date(), tool, keys: expectedKeys }));
       },
     };
-    if (signKey) terminal.print(toReceipt(verified, signKey));
+    if (signKey) terminal.print(Lines.split(toReceipt(verified, signKey)));
     else await terminal.printResult(args.output, verified, forms, verdictAccents);
     for (const text of listOtherKeys(report.policies, expectedKeys)) context.log('warn', text);
     for (const { message } of report.warnings) context.log('warn', message);

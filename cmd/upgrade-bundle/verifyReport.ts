@@ -12,6 +12,7 @@ import { formatBytes, formatFields, nameReleases } from '../cli/format.ts';
 import { describeStreams } from '../cli/osImageStreams.ts';
 import { describeDelta, listProblems, verdictOf } from './report/verdict.ts';
 import { describePolicies, toPlainPolicies } from '../cli/trust.ts';
+import { Lines } from '../../lib/lines.ts';
 
 /** The colors of verdicts and problems. */
 export const verdictAccents = {
@@ -55,7 +56,7 @@ function describeChanges({ changes }: PlainVerified): string[][] {
 }
 
 /** Formats the result of `verify` for a person. */
-export function formatVerified(report: PlainVerified): string {
+export function formatVerified(report: PlainVerified): Lines {
   const { path, arch, release, releases = [], digest, confirmedBy, images, attachmentTags, manifests, blobs } = report;
   const verdict = verdictOf(report);
   const all = images.whole === images.expected;
@@ -85,9 +86,9 @@ export function formatVerified(report: PlainVerified): string {
     ...(digest === undefined ? [] : [['Digest', digest]]),
     ...confirmedBy.map((source) => ['', `matches ${source}`]),
   ];
-  return [
+  return new Lines(
     `${verdict.word}: ${path}`,
     formatFields(rows),
     ...(verdict.word === 'Verified' ? [] : ['', ...listProblems(verdict, report.base)]),
-  ].join('\n');
+  );
 }

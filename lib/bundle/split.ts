@@ -2,6 +2,7 @@ import { stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { PluginError } from '../errors.ts';
+import { Lines } from '../lines.ts';
 import { releaseRepository } from '../content/store/directory.ts';
 import { RootFolder } from '../content/files/rootFolder.ts';
 import {
@@ -97,7 +98,9 @@ export function volumeError(problems: readonly Problem[]): PluginError | undefin
   const [first, ...others] = problems.map(({ message }) => message);
   if (first === undefined) return undefined;
   const message =
-    others.length === 0 ? first : [`${problems.length} volumes have problems:`, first, ...others].join('\n  ');
+    others.length === 0
+      ? first
+      : new Lines(`${problems.length} volumes have problems:`, new Lines(first, ...others).indent('  '));
   return new PluginError('invalid-bundle', message, {
     hint: problems[0]?.hint ?? 'Copy these volumes again from the source of the bundle. The others are good.',
   });

@@ -1,5 +1,6 @@
 import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
+import { Lines } from '../lines.ts';
 import type { Cluster } from './client.ts';
 
 /** An image for a tag of an image stream. */
@@ -45,7 +46,7 @@ export async function importImages(
   if (remaining.length === 0) return;
   const lines = remaining.map(({ tag, pullspec, problem }) => `  ${tag} (${pullspec}): ${problem}`);
   const what = `${remaining.length} of ${images.length} images could not be imported into ${request.stream}`;
-  throw new PluginError('partial', [`${what}:`, ...lines].join('\n'), {
+  throw new PluginError('partial', new Lines(`${what}:`, ...lines), {
     hint: 'The cluster itself fetches the images: it must reach the registry and have credentials for it in that namespace.',
   });
 }

@@ -7,6 +7,6 @@ export async function withResumeHint<R>(work: () => Promise<R>): Promise<R> {
   } catch (error) {
     if (!isPluginError(error, 'interrupted') || error.hint !== undefined) throw error;
     const hint = 'Run the same command again: it skips what is done.';
-    throw new PluginError('interrupted', error.message, { hint, cause: error.cause });
+    throw new PluginError('interrupted', error.lines, { hint, cause: error.cause });
   }
 }

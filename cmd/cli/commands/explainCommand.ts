@@ -2,6 +2,7 @@ import { errorCodes, type ErrorCode } from '../../../lib/errors.ts';
 import { defineCommand } from '../command.ts';
 import { formatTable, breakLine } from '../format.ts';
 import { readFile } from 'node:fs/promises';
+import { Lines } from '../../../lib/lines.ts';
 
 /** `explain`: prints what causes an error, and what to do. */
 export const command = defineCommand({
@@ -22,7 +23,7 @@ export const command = defineCommand({
     const width = terminal.textWidth;
     if (code === undefined)
       terminal.print(formatTable([['CODE', 'MEANING'], ...Object.entries(errorCodes)], [], width));
-    else terminal.print(`${code}: ${formatErrorPage(await readErrorPages(), code, width)}`);
+    else terminal.print(Lines.split(`${code}: ${formatErrorPage(await readErrorPages(), code, width)}`));
   },
 });
 

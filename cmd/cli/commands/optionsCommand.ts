@@ -1,6 +1,7 @@
 import { defineCommand } from '../command.ts';
 import { formatOptionList } from '../help.ts';
 import { clusterAccessOptions } from '../options.ts';
+import { Lines } from '../../../lib/lines.ts';
 
 /** `options`: lists the options of the cluster connection. */
 export const command = defineCommand({
@@ -8,7 +9,7 @@ export const command = defineCommand({
   examples: [['', 'List the options that choose the cluster']],
   run(_, { terminal }) {
     const heading = 'The following options can be passed to any command that uses a cluster:';
-    terminal.print(formatOptionList(heading, clusterAccessOptions, terminal.textWidth));
+    terminal.print(Lines.split(formatOptionList(heading, clusterAccessOptions, terminal.textWidth)));
     return Promise.resolve();
   },
 });

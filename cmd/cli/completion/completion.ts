@@ -2,6 +2,7 @@ import { basename, dirname, join } from 'node:path';
 import { PluginError } from '../../../lib/errors.ts';
 import { defineCommand } from '../command.ts';
 import { plugins } from '../programChoice.ts';
+import { Lines } from '../../../lib/lines.ts';
 
 /** `completion`: prints the commands that link the plugins to the names by which oc and kubectl complete them. */
 export const command = defineCommand({
@@ -31,6 +32,6 @@ export const command = defineCommand({
       throw new PluginError('not-found', 'no plugin is on the path, so no link can complete it', {
         hint: 'Create the links by which oc finds the plugins first, such as /usr/local/bin/oc-adm_upgrade_bundle.',
       });
-    terminal.print(lines.join('\n'));
+    terminal.print(new Lines(...lines));
   },
 });

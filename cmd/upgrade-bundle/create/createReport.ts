@@ -8,9 +8,10 @@ import { describeCatalogs, toPlainCatalogs } from './catalogs.ts';
 import type { CreateArguments } from './createOptions.ts';
 import { describePolicies, toPlainPolicies } from '../../cli/trust.ts';
 import { describeStreams } from '../../cli/osImageStreams.ts';
+import { Lines } from '../../../lib/lines.ts';
 
 /** Formats the result of `create` for a person. It ends with what to carry to the site. */
-export function formatCreated(result: CreateResult, keys: ExpectedKeys, args: CreateArguments): string {
+export function formatCreated(result: CreateResult, keys: ExpectedKeys, args: CreateArguments): Lines {
   const { device, fromDir } = args;
   const isWritten = device !== undefined && result.outcome !== 'planned';
   const isUnread = result.isRead === false && device === undefined;
@@ -20,7 +21,7 @@ export function formatCreated(result: CreateResult, keys: ExpectedKeys, args: Cr
       : isUnread
         ? ['Verify every byte of it', `  ${formatVerify(shellWord(result.path), args, (file) => file)}`]
         : [];
-  return [describe(result, keys, fromDir !== undefined), ...next].join('\n');
+  return new Lines(describe(result, keys, fromDir !== undefined), ...next);
 }
 
 /** Returns the result of `create` as plain data. */
@@ -47,7 +48,7 @@ function describe(
   { path, outcome, digest, isRead, fetched, metadata, policies, catalogs = [], osImageStreams }: CreateResult,
   expectedKeys: ExpectedKeys,
   isLocal: boolean,
-): string {
+): Lines {
   const [planned, done] = isLocal ? ['To copy', 'Copied'] : ['To fetch', 'Fetched'];
   const signers = Object.values(metadata.signatures).flat();
   const signer = signers[0] ? `${signers[0].signer} (${signers[0].fingerprint})` : 'not signed';
@@ -73,7 +74,7 @@ function describe(
     ...(metadata.base ? [['Left out', formatBase(metadata.base)]] : []),
     ...(outcome === 'unchanged' ? [] : [[outcome === 'planned' ? planned : done, formatBytes(fetched)]]),
   ];
-  return `${title}\n${formatFields(rows)}`;
+  return new Lines(title, formatFields(rows));
 }
 
 /** Returns the command that verifies a bundle. `nameOf` returns the name of a key file where the command runs. */
@@ -91,13 +92,13 @@ function formatVerify(
 }
 
 /** Lists what a site needs, with the command to verify the bundle there. */
-function describeTransport({ path, metadata }: CreateResult, args: CreateArguments): string {
+function describeTransport({ path, metadata }: CreateResult, args: CreateArguments): Lines {
   const { signatureKeyring, trustKey, device } = args;
   const { volumes, base } = metadata;
   const bundle = volumes ? `${path}.000 to ${volumes.at(-1)?.name.slice(-3) ?? ''}` : path;
   const medium = device === undefined ? bundle : `the drive in ${device}`;
   const place = device === undefined ? shellWord(basename(path)) : 'DEVICE';
-  return [
+  return new Lines(
     'Files to carry to the site',
     ...[medium, `${path}.sha256`, `${path}.yaml`, ...signatureKeyring, ...trustKey].map((file) => `  ${file}`),
     ...(base && !base.images ? [`  the bundle of ${base.version}, the base, unless the site has it`] : []),
@@ -105,7 +106,7 @@ function describeTransport({ path, metadata }: CreateResult, args: CreateArgumen
     'At the site, verify the bundle',
     `  ${formatVerify(place, args, (file) => basename(file))}`,
     ...(device === undefined ? [] : [`The bundle is on ${device}, read back and verified. Remove the drive.`]),
-  ].join('\n');
+  );
 }
 
 function formatBase({ version, blobs }: BundleBase): string {

@@ -4,6 +4,7 @@ import { defineCommand } from '../../cli/command.ts';
 import { isDataForm } from '../../cli/format.ts';
 import { parseDuration } from '../../cli/values/duration.ts';
 import { clusterAccessOptions, outputOption, yesOption } from '../../cli/options.ts';
+import { Lines } from '../../../lib/lines.ts';
 
 /** `drill`: shows on a live cluster that its nodes start without a registry. */
 export const command = defineCommand({
@@ -73,10 +74,10 @@ export const command = defineCommand({
           { cluster: name, nodes: drills },
           {
             words: () => formatDrills(drills),
-            junit: () => formatDrillJunit(name, drills),
+            junit: () => Lines.split(formatDrillJunit(name, drills)),
             html: async () => {
               const { formatDrillPage } = await import('../report/findingsPage.ts');
-              return formatDrillPage(name, drills, { date: new Date(), tool });
+              return Lines.split(formatDrillPage(name, drills, { date: new Date(), tool }));
             },
           },
         );

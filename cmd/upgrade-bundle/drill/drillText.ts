@@ -1,16 +1,17 @@
 import type { NodeDrill } from '../../../lib/readiness/drill/drill.ts';
 import { formatTable } from '../../cli/format.ts';
 import { formatJunit, type JunitCase, type JunitSuite } from '../../cli/junit.ts';
+import { joinParagraphs, Lines } from '../../../lib/lines.ts';
 
 /** The number of pods that ran again to show, the slowest first. */
 const shown = 10;
 
 /** Formats the results of drills for a person. */
-export function formatDrills(drills: readonly NodeDrill[]): string {
-  return drills.map(describe).join('\n\n');
+export function formatDrills(drills: readonly NodeDrill[]): Lines {
+  return joinParagraphs(...drills.map(describe));
 }
 
-function describe({ node, result, reboot, version, seconds, message, pods, asked }: NodeDrill): string {
+function describe({ node, result, reboot, version, seconds, message, pods, asked }: NodeDrill): Lines {
   const how = reboot ? 'a reboot' : 'a restart of the container runtime';
   const missing = pods.filter((pod) => pod.seconds === undefined);
   const running = pods.filter((pod) => pod.seconds !== undefined);
@@ -28,7 +29,7 @@ function describe({ node, result, reboot, version, seconds, message, pods, asked
     users.map((pod) => `${pod.namespace}/${pod.name}${pod.owner === '' ? '' : ` (${pod.owner})`}`).join(', ') ||
       clients.join(', '),
   ]);
-  return [
+  return new Lines(
     `${node}: ${result} (OpenShift ${version}, ${how})`,
     `${running.length} of ${pods.length} pods ran again without a registry, the last after ${seconds} s.`,
     ...(message === undefined ? [] : [`Reason: ${message}.`]),
@@ -37,7 +38,7 @@ function describe({ node, result, reboot, version, seconds, message, pods, asked
     ...(images.length === 0
       ? ['Nothing asked for an image.']
       : [formatTable([['IMAGE ASKED FOR', 'TIMES', 'BY'], ...images], ['TIMES'])]),
-  ].join('\n');
+  );
 }
 
 /** Formats the results of drills as JUnit XML: a suite for each node, a case for each pod, and one for the node itself. */

@@ -1,6 +1,7 @@
 import { defineCommand } from '../../cli/command.ts';
 import { bundleArgument, outputOption } from '../../cli/options.ts';
 import { formatSbom, sbomFormats } from './sbom.ts';
+import { Lines } from '../../../lib/lines.ts';
 
 /** `inspect`: shows the contents of a bundle in place, without reading its blobs. */
 export const command = defineCommand({
@@ -32,14 +33,14 @@ export const command = defineCommand({
     await using bundle = await openBundle(args.bundle, context, { tolerant: true });
     if (args.sbom !== undefined) {
       const inventory = await readBundleInventory(bundle, context);
-      terminal.print(formatSbom(inventory, args.sbom, { tool, date: readSourceDate(environment) }));
+      terminal.print(Lines.split(formatSbom(inventory, args.sbom, { tool, date: readSourceDate(environment) })));
       return;
     }
     const inspection = await inspectRelease(bundle, context);
     await terminal.printResult(args.output, inspection, {
       words: () => formatInspection(inspection, false),
       wide: () => formatInspection(inspection, true),
-      html: async () => (await import('../report/report.ts')).formatReport(inspection),
+      html: async () => Lines.split((await import('../report/report.ts')).formatReport(inspection)),
     });
   },
 });

@@ -7,22 +7,22 @@ import { describeProvenance } from '../report/provenance.ts';
 import { describeStreams, describeStreamSizes } from '../../cli/osImageStreams.ts';
 import { formatBytes, formatFields, formatTable, formatVolumes, nameReleases } from '../../cli/format.ts';
 import { listExtraImages, listSkippedImages } from '../../cli/extraImages.ts';
+import { joinParagraphs, Lines } from '../../../lib/lines.ts';
 
 /** The number of entries of each list that the text shows. */
 const shown = { images: 15, blobs: 5, notes: 5, versions: 5 };
 
 /** Formats the contents of a bundle for a person; `wide` with all entries of each list. */
-export function formatInspection(inspection: ReleaseInspection, wide: boolean): string {
-  const parts = [
+export function formatInspection(inspection: ReleaseInspection, wide: boolean): Lines {
+  return joinParagraphs(
     describe(inspection, wide),
     listReleases(inspection),
     listImages(inspection, wide),
     listShared(inspection, wide),
-  ];
-  return parts.filter((part) => part !== '').join('\n\n');
+  );
 }
 
-function describe(inspection: ReleaseInspection, wide: boolean): string {
+function describe(inspection: ReleaseInspection, wide: boolean): Lines {
   const { path, size, volumes, base, digest, arch, release, previous, tool, totals, images, notes } = inspection;
   const signers = inspection.signatures.flatMap(({ signers: keys }) =>
     keys.map(({ signer, fingerprint }) => `${signer} (${fingerprint})`),
@@ -61,12 +61,12 @@ function describe(inspection: ReleaseInspection, wide: boolean): string {
     ...noted.map((note) => ['Note', note]),
     ...(notes.length > noted.length ? [['', `… and ${notes.length - noted.length} more notes`]] : []),
   ];
-  return `OpenShift ${nameReleases(inspection)} for ${arch}\n${formatFields(rows)}`;
+  return new Lines(`OpenShift ${nameReleases(inspection)} for ${arch}`, formatFields(rows));
 }
 
 /** Lists the releases in the order of the updates, if there are several. */
-function listReleases({ releases = [] }: ReleaseInspection): string {
-  if (releases.length === 0) return '';
+function listReleases({ releases = [] }: ReleaseInspection): Lines {
+  if (releases.length === 0) return new Lines();
   const rows = releases.map(({ version, images, added, size, risks }) => [
     ...[version, String(images), formatBytes(added), formatBytes(size)],
     risks.map(({ name }) => name).join(', ') || '-',
@@ -76,7 +76,7 @@ function listReleases({ releases = [] }: ReleaseInspection): string {
     ['IMAGES', 'ADDS', 'TOTAL'],
   );
   const risks = new Map(releases.flatMap((each) => each.risks.map((risk) => [risk.name, risk])));
-  return [table, ...[...risks.values()].map(describeRisk)].join('\n');
+  return new Lines(table, ...[...risks.values()].map(describeRisk));
 }
 
 function describeRisk(risk: UpdateRisk): string {
@@ -94,7 +94,7 @@ function describeBase(
 // The name of an extra image is its pullspec.
 const fullDigest = /(@sha256:[0-9a-f]{12})[0-9a-f]{52}/g;
 
-function listImages({ images }: ReleaseInspection, wide: boolean): string {
+function listImages({ images }: ReleaseInspection, wide: boolean): Lines {
   const sorted = [...images].sort((a, b) => b.unique - a.unique);
   const some = wide ? sorted : sorted.slice(0, shown.images);
   const rows = some.map((image) => {
@@ -112,20 +112,20 @@ function listImages({ images }: ReleaseInspection, wide: boolean): string {
   const rest = sorted.slice(some.length);
   if (rest.length === 0) return table;
   const bytes = formatBytes(rest.reduce((sum, { unique }) => sum + unique, 0));
-  return `${table}\n… and ${rest.length} more with ${bytes} of their own: -o wide lists them all`;
+  return new Lines(table, `… and ${rest.length} more with ${bytes} of their own: -o wide lists them all`);
 }
 
 function describeKind({ kind, platforms, complete }: InspectedImage): string {
   return [kind, ...platforms, ...(complete ? [] : ['incomplete'])].join(' ');
 }
 
-function listShared({ sharedBlobs }: ReleaseInspection, wide: boolean): string {
-  if (sharedBlobs.length === 0) return '';
+function listShared({ sharedBlobs }: ReleaseInspection, wide: boolean): Lines {
+  if (sharedBlobs.length === 0) return new Lines();
   const some = wide ? sharedBlobs : sharedBlobs.slice(0, shown.blobs);
   const rows = some.map(({ digest, size, images }) => [
     ...[String(images), formatBytes(size), wide ? digest : `${digest.slice(0, 'sha256:'.length + 12)}…`],
   ]);
   const table = formatTable([['IMAGES', 'SIZE', 'SHARED BLOB'], ...rows], ['IMAGES', 'SIZE']);
   const rest = sharedBlobs.length - some.length;
-  return rest === 0 ? table : `${table}\n… and ${rest} more that fewer images need`;
+  return rest === 0 ? table : new Lines(table, `… and ${rest} more that fewer images need`);
 }

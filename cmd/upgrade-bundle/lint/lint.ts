@@ -9,6 +9,7 @@ import { outputOption, registryOptions, releaseOptions } from '../../cli/options
 import { toJunit } from './lintReport.ts';
 import { toWords } from './lintReport.ts';
 import { toSarif } from './sarif.ts';
+import { Lines } from '../../../lib/lines.ts';
 
 const options = {
   against: {
@@ -92,11 +93,11 @@ export const command = defineCommand({
     const result = judgeReport(report, against, entries, args.failOn);
     await terminal.printResult(args.output, result, {
       words: () => toWords(result),
-      junit: () => toJunit(result),
-      sarif: () => JSON.stringify(toSarif(result), null, 2),
+      junit: () => Lines.split(toJunit(result)),
+      sarif: () => Lines.split(JSON.stringify(toSarif(result), null, 2)),
       html: async () => {
         const { formatLintPage } = await import('../report/findingsPage.ts');
-        return formatLintPage(result, { date: new Date(), tool });
+        return Lines.split(formatLintPage(result, { date: new Date(), tool }));
       },
     });
     if (args.writeBaseline !== undefined) {

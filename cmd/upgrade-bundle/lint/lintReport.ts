@@ -3,6 +3,7 @@ import { formatCount } from '../../cli/format.ts';
 import { fails, type LintResult } from '../../../lib/readiness/lint/lintResult.ts';
 import { allRules } from '../../../lib/readiness/lint/rules.ts';
 import { formatJunit, type JunitCase } from '../../cli/junit.ts';
+import { Lines } from '../../../lib/lines.ts';
 
 type Finding = LintResult['findings'][number];
 
@@ -10,7 +11,7 @@ type Finding = LintResult['findings'][number];
 const shown = 20;
 
 /** Formats a result as plain words: the findings by severity and rule, each rule with its remedy and reason. */
-export function toWords(result: LintResult): string {
+export function toWords(result: LintResult): Lines {
   const { target, version, against, files, objects, excluded, knowsImages, findings, unused } = result;
   const name = version === undefined || version === target ? target : `${target}: OpenShift ${version}`;
   const title = `${name}; ${formatCount(objects, 'object')} in ${formatCount(files, 'file')} checked`;
@@ -21,9 +22,7 @@ export function toWords(result: LintResult): string {
   ];
   const what = against === undefined ? 'Nothing' : `Nothing that ${against} does not have`;
   const groups = [...Map.groupBy(findings, ({ rule }) => rule).values()].flatMap(describeGroup);
-  return [title, ...notes, ...(findings.length === 0 ? [`${what} was found that needs a registry.`] : groups)].join(
-    '\n',
-  );
+  return new Lines(title, ...notes, ...(findings.length === 0 ? [`${what} was found that needs a registry.`] : groups));
 }
 
 function describeGroup(findings: readonly Finding[]): string[] {

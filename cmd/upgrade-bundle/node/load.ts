@@ -15,6 +15,7 @@ import { listExtraImages } from '../../cli/extraImages.ts';
 import { readToken } from '../../cli/values/token.ts';
 import { describeSigned, nameVersions, toPlainSigned, trustOf, type PlainSigned } from '../../cli/trust.ts';
 import { nodeStateFolder } from '../../../lib/node/machine/paths.ts';
+import { Lines } from '../../../lib/lines.ts';
 
 const options = {
   images: {
@@ -138,7 +139,7 @@ async function readExpected({ bundle, digest, sha256 }: LoadArguments): Promise<
   return digest === undefined ? undefined : readDigest(digest);
 }
 
-function toWords(result: LoadResult & PlainSigned & { readonly bundle: string }): string {
+function toWords(result: LoadResult & PlainSigned & { readonly bundle: string }): Lines {
   const { store, images, loaded, skipped, bytes, countedBy } = result;
   const rows = [
     ['Release', nameVersions(result)],
@@ -150,5 +151,5 @@ function toWords(result: LoadResult & PlainSigned & { readonly bundle: string })
     ['Bundle', result.bundle],
     ['Counted', `all are there${countedBy === undefined ? '' : `, ${countedBy} says so too`}`],
   ];
-  return [loaded === 0 ? 'Nothing to do: everything is present' : 'Loaded', formatFields(rows)].join('\n');
+  return new Lines(loaded === 0 ? 'Nothing to do: everything is present' : 'Loaded', formatFields(rows));
 }

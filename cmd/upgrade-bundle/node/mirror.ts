@@ -12,6 +12,7 @@ import {
 } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 import { mirrorFile } from '../../../lib/node/machine/paths.ts';
+import type { Lines } from '../../../lib/lines.ts';
 
 /** `mirror`: serves a bundle to this machine instead of the registries of its images. */
 export const command = defineCommand({
@@ -56,7 +57,7 @@ export const command = defineCommand({
     await using registries = await openRegistries(args, environment, context);
     const trust = { ...trustOf(args), fetchFile: registries.fetchFile };
     const { tags, extraImages } = await checkSigned(bundle, trust, context);
-    warnOfExtraImages(extraImages, context);
+    warnOfExtraImages(extraImages, terminal);
     const host = { root: args.root, environment };
     const mirror = await startMirror(bundle, { host, port: args.port, also: args.also, tags }, context);
     try {
@@ -72,7 +73,7 @@ export const command = defineCommand({
   },
 });
 
-function toWords(requests: readonly RuntimeMirrorRequest[]): string {
+function toWords(requests: readonly RuntimeMirrorRequest[]): string | Lines {
   if (requests.length === 0) return 'No image was requested';
   const rows = requests.map(({ count, status, method, path, client }) => {
     return [String(count), status < 400 ? 'yes' : `no (${status})`, `${method} ${path}`, client];

@@ -1,14 +1,14 @@
 import { listContainerImages } from '../../../lib/bundle/images.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import { checkSigned } from '../../../lib/bundle/signedBundle.ts';
-import type { Context } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import type { PinResult } from '../../../lib/node/runtime/pins.ts';
-import { defineCommand } from '../../cli/command.ts';
+import { defineCommand, type CommandSession } from '../../cli/command.ts';
 import { warnOfExtraImages } from '../../cli/extraImages.ts';
 import { outputOption, signedImagesOption } from '../../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../../cli/trust.ts';
 import { hostOptions } from './host.ts';
+import { Lines } from '../../../lib/lines.ts';
 
 /** `pin`: prevents the removal of a bundle’s images. */
 export const command = defineCommand({
@@ -42,7 +42,7 @@ export const command = defineCommand({
   async run(args, { context, terminal, environment }) {
     const { writePins, unpinImages } = await import('../../../lib/node/runtime/pins.ts');
     const host = { root: args.root, environment };
-    const images = args.bundle === undefined ? undefined : await readImages(args.bundle, args, context);
+    const images = args.bundle === undefined ? undefined : await readImages(args.bundle, args, { context, terminal });
     if (!images && !args.remove) throw new PluginError('usage', 'name the bundle whose images are to be kept');
     const result = args.remove ? await unpinImages(host, images ?? 'all') : await writePins(host, images ?? []);
     await terminal.printResult(args.output, result, toWords(result));
@@ -52,16 +52,16 @@ export const command = defineCommand({
 async function readImages(
   path: string,
   trust: Parameters<typeof offlineTrustOf>[0],
-  context: Context,
+  { context, terminal }: Pick<CommandSession, 'context' | 'terminal'>,
 ): Promise<string[]> {
   await using bundle = await openBundle(path, context);
   const { extraImages } = await checkSigned(bundle, offlineTrustOf(trust), context);
-  warnOfExtraImages(extraImages, context);
+  warnOfExtraImages(extraImages, terminal);
   return [...new Set([bundle.metadata.release, ...listContainerImages(bundle.metadata)])];
 }
 
-function toWords({ file, pinned, changed }: PinResult): string {
+function toWords({ file, pinned, changed }: PinResult): Lines {
   const count = pinned.length === 1 ? '1 image is' : `${pinned.length || 'No'} images are`;
   const what = pinned.length === 0 ? `${count} pinned` : `${count} pinned in ${file}`;
-  return changed ? `${what}\nNext: systemctl reload crio` : `${what}, as before`;
+  return changed ? new Lines(what, 'Next: systemctl reload crio') : new Lines(`${what}, as before`);
 }

@@ -3,6 +3,7 @@ import { defineCommand, type Arguments, type OptionRecord } from '../../cli/comm
 import { fishHook } from './fishHook.ts';
 import { posixHook } from './posixHook.ts';
 import { globalFlags } from './hookWords.ts';
+import { Lines } from '../../../lib/lines.ts';
 
 const shellArgument = {
   shell: {
@@ -53,7 +54,7 @@ export const command = defineCommand({
     ['fish | source', 'Load it into the current fish shell'],
   ],
   run({ shell, releaseMirror }, { terminal }) {
-    terminal.print(hookOf(shell, releaseMirror));
+    terminal.print(Lines.split(hookOf(shell, releaseMirror)));
     return Promise.resolve();
   },
 });

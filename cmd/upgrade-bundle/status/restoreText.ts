@@ -1,9 +1,10 @@
 import { PluginError } from '../../../lib/errors.ts';
 import type { ClusterRestore, RestoreStep } from '../../../lib/update/clusterRestore.ts';
 import { breakLine, formatBytes, formatFields } from '../../cli/format.ts';
+import { Lines } from '../../../lib/lines.ts';
 
 /** Formats the steps of a restore, or why there are none. `width` is that of the terminal. Commands are not wrapped. */
-export function formatRestore({ record, backup, obstacles, cautions, steps }: ClusterRestore, width: number): string {
+export function formatRestore({ record, backup, obstacles, cautions, steps }: ClusterRestore, width: number): Lines {
   const { node, path, version, time, size, digest, copy } = backup;
   const title = `${record}: backup of etcd and the static pods of OpenShift ${version}`;
   const facts = [
@@ -20,13 +21,13 @@ export function formatRestore({ record, backup, obstacles, cautions, steps }: Cl
       : list(['OpenShift does not support its restore now:', ...obstacles.map((each) => `- ${each}.`)]);
   const only = 'The steps, for a case of the OpenShift support:';
   const how = steps.flatMap((step, index) => formatStep(step, index + 1, width));
-  return [
+  return new Lines(
     title,
     formatFields(facts, width),
     ...why,
     ...(how.length > 0 ? list([...(why.length > 0 ? [only] : []), ...cautions]) : []),
     ...how,
-  ].join('\n');
+  );
 }
 
 function formatStep({ purpose, nodes, commands }: RestoreStep, number: number, width: number): string[] {

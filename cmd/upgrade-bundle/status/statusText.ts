@@ -11,6 +11,7 @@ import {
   type ClusterStatus,
   type StatusRow,
 } from './statusView.ts';
+import { Lines } from '../../../lib/lines.ts';
 
 /** The width of a bar in characters, short because names of nodes are long, and shorter on a narrow terminal. */
 const barWidth = 10;
@@ -20,7 +21,7 @@ const narrowest = 40;
 
 /** A status as it is printed: its text, and the words of it that have a color. */
 export interface StatusText {
-  readonly text: string;
+  readonly text: string | Lines;
   readonly accents: Accents;
 }
 
@@ -45,23 +46,23 @@ export function formatStatus(
   const { bundle, elapsed } = status;
   const view = viewStatus(status);
   const mirrors = formatMirrors(view.mirrors, width);
-  if (!bundle) return { text: mirrors.slice(1).join('\n'), accents: {} };
+  if (!bundle) return { text: new Lines(...mirrors.slice(1)), accents: {} };
   const title = formatTitleText(bundle, elapsed);
   const conditions = formatConditions(view.conditions, width);
-  const head = [...breakLine(title.text, width), ...linesOf(formatFields(view.problem, width))];
+  const head = [...breakLine(formatTitle(bundle, elapsed), width), ...formatFields(view.problem, width).lines];
   const full = [
     ...head,
-    ...linesOf(formatFields(view.facts, width)),
+    ...formatFields(view.facts, width).lines,
     ...conditions.lines,
     ...formatNodes(view.nodes, width),
     ...mirrors,
   ];
   const accents = { ...title.accents, ...conditions.accents, ...phaseAccents, Problem: 'bad', Stalled: 'bad' } as const;
-  if (full.length < rows) return { text: full.join('\n'), accents };
+  if (full.length < rows) return { text: new Lines(...full), accents };
   // Problems say what the conditions say.
   const open = view.conditions.filter(({ accent }) => accent !== 'good' && view.problem.length === 0);
   const above = [...head, ...formatConditions(open, width).lines];
-  return { text: [...above, ...fitNodes(view.nodes, width, rows - 1 - above.length)].join('\n'), accents };
+  return { text: new Lines(...above, ...fitNodes(view.nodes, width, rows - 1 - above.length)), accents };
 }
 
 function formatMirrors(mirrors: readonly StatusRow[], width: number): string[] {
@@ -89,7 +90,9 @@ function formatConditions(conditions: readonly StatusRow[], width: number): { li
   );
   // Nodes have phases of the same names, so the color is that of the type with its status.
   const accents = conditions.flatMap(({ cells: [type = '', status = ''], accent }) => {
-    const [words] = lines.flatMap((line) => new RegExp(`^${type} +${status}(?=  |$)`).exec(line) ?? []);
+    const [words] = lines.flatMap(
+      (line) => new RegExp(`^${RegExp.escape(type)} +${RegExp.escape(status)}(?=  |$)`).exec(line) ?? [],
+    );
     return words === undefined ? [] : [[words, accent] as const];
   });
   return { lines, accents: Object.fromEntries(accents) };
@@ -112,15 +115,15 @@ function formatRows(
   width: number,
 ): string[] {
   if (rows.length === 0) return [];
-  const table = formatTable([header, ...rows], right, width);
-  const indent = table.split('\n', 1)[0]?.indexOf(header.at(-1) ?? '') ?? 0;
-  if (width - indent >= narrowest) return ['', ...table.split('\n')];
-  const format = (from: number): string[] =>
+  const table = formatTable([header, ...rows], right, width).lines;
+  const indent = table[0]?.indexOf(header.at(-1) ?? '') ?? 0;
+  if (width - indent >= narrowest) return ['', ...table];
+  const format = (from: number): readonly string[] =>
     formatTable(
       rows.map((row) => row.slice(from, -1)),
       [],
       width,
-    ).split('\n');
+    ).lines;
   // A long name gets a line of its own.
   const isLong = format(0).some((line) => line.length > width);
   const short = format(isLong ? 1 : 0);
@@ -129,8 +132,4 @@ function formatRows(
     ...breakLine(row.at(-1) ?? '', width - 4).map((line) => `    ${line}`.trimEnd()),
   ]);
   return ['', ...blocks.flat().filter((line) => line !== '')];
-}
-
-function linesOf(text: string): string[] {
-  return text === '' ? [] : text.split('\n');
 }

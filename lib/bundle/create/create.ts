@@ -195,7 +195,7 @@ function withAdvice(error: unknown): unknown {
   const first: unknown = (failures as unknown[])[0] ?? error;
   if (!isPluginError(first)) return error;
   const hint = first.hint ?? advice[first.code] ?? error.hint;
-  return new PluginError(error.code, error.message, {
+  return new PluginError(error.code, error.lines, {
     hint,
     settings: hint === corrupt ? ['idmsFile'] : error.settings,
     cause: error.cause,

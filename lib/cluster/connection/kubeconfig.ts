@@ -138,7 +138,7 @@ async function readKubeconfig(file: string, required: boolean): Promise<Kubeconf
     return { ...readObjects(content, `the kubeconfig ${file}`, largeLimits)[0], folder: dirname(resolve(file)) };
   } catch (error) {
     // The message of the parser quotes the line, which may have a token.
-    throw isPluginError(error) ? new PluginError(error.code, error.message) : error;
+    throw isPluginError(error) ? new PluginError(error.code, error.lines) : error;
   }
 }
 

@@ -1,3 +1,4 @@
+import { X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
 import { registryAuthorityConfigMap } from '../../config/certificateAuthority.ts';
 import { formatManifest } from '../../config/manifest.ts';
@@ -18,8 +19,13 @@ export interface TrustOutputs {
   readonly certsFolder: string;
 }
 
-/** Formats the CAs of a registry for clusters and hosts. Throws `invalid-file` for a text without a certificate. */
-export function formatTrust(certificates: string, { host, port }: Installation): TrustOutputs {
+/**
+ * Formats the CAs of a registry for clusters and hosts, without any text between the certificates, which may be from
+ * Quay’s user. Throws `invalid-file` for a text without a certificate.
+ */
+export function formatTrust(text: string, { host, port }: Installation): TrustOutputs {
+  const blocks = text.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? [];
+  const certificates = blocks.map((block) => new X509Certificate(block).toString()).join('');
   const isIpv6 = isIP(host.value) === 6;
   const registry = `${isIpv6 ? `[${host.value}]` : host.value}:${port.value}`;
   const indented = certificates.trimEnd().replace(/^/gm, '  ');

@@ -48,10 +48,14 @@ export async function detectInstallation(host: HostFiles, options: DetectOptions
     });
   }
   // Quay’s user can write the file, and the name goes into messages, URLs and certificates.
-  if (!/^[\w.:[\]-]+$/.test(hostname.value)) {
-    throw new PluginError('invalid-file', `${hostname.file}:${hostname.line}: SERVER_HOSTNAME is not a host name`, {
-      hint: 'Set it to the host name or IP address of the registry, with its port.',
-    });
+  if (/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u.test(hostname.value)) {
+    throw new PluginError(
+      'invalid-file',
+      `${hostname.file}:${hostname.line}: SERVER_HOSTNAME has line breaks or control characters`,
+      {
+        hint: 'Set it to the host name or IP address of the registry, with its port.',
+      },
+    );
   }
   const { host: name, port: stated } = splitHostname(hostname.value);
   const externalTls = /^(true|yes|on)$/i.test(configuration.get('EXTERNAL_TLS_TERMINATION')?.value ?? '');

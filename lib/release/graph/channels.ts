@@ -41,7 +41,7 @@ export async function openGraphData(
 export function channelsIn(data: GraphData, where: string): ChannelVersions {
   const channels = new Map<string, readonly string[]>();
   for (const [path, content] of data) {
-    const name = /^channels\/(.+)\.ya?ml$/.exec(path)?.[1];
+    const name = /^channels\/([\w.-]+)\.ya?ml$/.exec(path)?.[1];
     if (name !== undefined) channels.set(name, versionsIn(content.toString('utf8'), `${path} in ${where}`));
   }
   return channels;

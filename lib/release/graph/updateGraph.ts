@@ -1,5 +1,5 @@
 import { fieldsOf } from '../../fields.ts';
-import { compareVersions } from '../version.ts';
+import { compareVersions, isVersion } from '../version.ts';
 
 /** A release in an update graph. */
 export interface GraphNode {
@@ -40,9 +40,13 @@ export function parseUpdateGraph(
 ): UpdateGraph | undefined {
   const { nodes, edges, conditionalEdges } = fieldsOf(document);
   if (!Array.isArray(nodes)) return undefined;
+  const nameOf = (version: unknown): string | undefined => {
+    const name = typeof version === 'string' ? versionOf(version) : undefined;
+    return name !== undefined && isVersion(name) ? name : undefined;
+  };
   const read = nodes.map((node: unknown): GraphNode | undefined => {
     const { version, payload } = fieldsOf(node);
-    const name = typeof version === 'string' ? versionOf(version) : undefined;
+    const name = nameOf(version);
     return name === undefined || typeof payload !== 'string' ? undefined : { version: name, payload };
   });
   const plain = listOf(edges).map((edge) => {
@@ -53,9 +57,7 @@ export function parseUpdateGraph(
     const { edges: own, risks } = fieldsOf(group);
     const groupRisks = listOf(risks).map(readRisk);
     return listOf(own).map((edge) => {
-      const [from, to] = [fieldsOf(edge)['from'], fieldsOf(edge)['to']].map((end) =>
-        typeof end === 'string' ? versionOf(end) : undefined,
-      );
+      const [from, to] = [fieldsOf(edge)['from'], fieldsOf(edge)['to']].map(nameOf);
       return { from, to, risks: groupRisks };
     });
   });

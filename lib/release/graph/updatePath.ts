@@ -1,5 +1,6 @@
 import { checkInterrupted, type Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
+import { Lines } from '../../lines.ts';
 import { formatUrl } from '../../content/http/networkErrors.ts';
 import { channelSeries, compareVersions, isOlder, parseVersion, type Architecture } from '../version.ts';
 import { listGraphs, pullspecOf, readChannel, type ResolveOptions } from './graph.ts';
@@ -141,7 +142,8 @@ export function requireAccepted({ steps }: UpdatePath, accepted: readonly string
     risks.filter(({ name }) => !accepted.includes(name)).map((risk) => describeRisk(risk, version)),
   );
   if (others.length === 0) return;
-  throw new PluginError('not-recommended', `known risks of the updates are not accepted:\n  ${others.join('\n  ')}`, {
+  const lines = new Lines('known risks of the updates are not accepted:', new Lines(...others).indent('  '));
+  throw new PluginError('not-recommended', lines, {
     hint: 'Check whether they concern the site. Then accept each by its name, or update by other versions.',
     settings: ['acceptRisk'],
   });

@@ -51,7 +51,7 @@ export async function runMirrorServer(options: MirrorServerOptions, context: Con
     if (isPluginError(error, 'interrupted')) return;
     if (!isPluginError(error, 'busy')) throw error;
     const hint = 'Stop the program that uses the port, or install the mirrors with another port.';
-    throw new PluginError('busy', error.message, { hint, cause: error });
+    throw new PluginError('busy', error.lines, { hint, cause: error });
   } finally {
     await bundles.close();
   }

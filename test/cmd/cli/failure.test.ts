@@ -58,6 +58,17 @@ describe('showFailure', () => {
     }
   });
 
+  it('prints no command line with a password in a URL', () => {
+    const interrupted = new PluginError('interrupted', 'the run was interrupted');
+    for (const words of [
+      ['load', 'http://bob:SECRET@host:5000'],
+      ['create', '--signature-store=https://bob:SEC/RET@host/s'],
+    ]) {
+      const shown = withResumption(interrupted, { resumes: 'bytes' }, ['oc adm-upgrade-bundle', ...words], undefined);
+      expect((shown as PluginError).hint).to.equal('Run the same command again to resume.');
+    }
+  });
+
   it('takes them from the cause, or from the first of several failures', async () => {
     const outer = new PluginError('partial', 'two images failed', { cause: error });
     expect(await show(outer, insecure)).to.equal(

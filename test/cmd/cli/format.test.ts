@@ -23,9 +23,9 @@ describe('formatTable', () => {
       ['etcd', '9 B', 'sha256:1'],
       ['machine-os', '120 B', ''],
     ];
-    expect(formatTable(rows, ['SIZE'])).to.equal(
-      ['NAME         SIZE  DIGEST', 'etcd          9 B  sha256:1', 'machine-os  120 B'].join('\n'),
-    );
+    expect(formatTable(rows, ['SIZE']).lines).to.deep.equal([
+      ...['NAME         SIZE  DIGEST', 'etcd          9 B  sha256:1', 'machine-os  120 B'],
+    ]);
   });
 
   it('wraps the last column at a width, and splits longer words', () => {
@@ -33,13 +33,21 @@ describe('formatTable', () => {
       ['NODE', 'MESSAGE'],
       ['a', `one two three ${'f'.repeat(25)} four`],
     ];
-    expect(formatTable(rows, [], 26)).to.equal(
-      ['NODE  MESSAGE', 'a     one two three', `      ${'f'.repeat(20)}`, '      fffff four'].join('\n'),
-    );
+    expect(formatTable(rows, [], 26).lines).to.deep.equal([
+      ...['NODE  MESSAGE', 'a     one two three', `      ${'f'.repeat(20)}`, '      fffff four'],
+    ]);
+  });
+
+  it('keeps a cell with line breaks in its row', () => {
+    const rows = [
+      ['NODE', 'MESSAGE'],
+      ['a\n\nb', 'bad\r\n\n  7. Run this:\n\x1b[1Acurl'],
+    ];
+    expect(formatTable(rows).lines).to.deep.equal(['NODE  MESSAGE', 'a b   bad 7. Run this: \ufffd[1Acurl']);
   });
 
   it('is empty without rows', () => {
-    expect(formatTable([])).to.equal('');
+    expect(formatTable([]).lines).to.deep.equal([]);
   });
 });
 
@@ -50,10 +58,10 @@ describe('formatFields', () => {
       ['Signed by', 'a'],
       ['', 'b'],
     ];
-    expect(formatFields([['Bundle', 'f'.repeat(25)]], 33)).to.equal(
+    expect(formatFields([['Bundle', 'f'.repeat(25)]], 33).text).to.equal(
       `  Bundle     ${'f'.repeat(20)}\n${' '.repeat(13)}fffff`,
     );
-    expect(formatFields(fields)).to.equal('  Size       1 B\n  Signed by  a\n             b');
+    expect(formatFields(fields).text).to.equal('  Size       1 B\n  Signed by  a\n             b');
   });
 });
 

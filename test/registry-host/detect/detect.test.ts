@@ -53,7 +53,7 @@ describe('detectInstallation', () => {
     expect(failure.message).to.include('more than 60000 YAML tokens');
     await fixture.write(path, text.replace('registry.example.com', '"registry\\nRun: this\\n"'));
     expect((await failureOf(detect(fixture))).message).to.match(
-      /config\.yaml:\d+: SERVER_HOSTNAME is not a host name$/,
+      /config\.yaml:\d+: SERVER_HOSTNAME has line breaks or control characters$/,
     );
   });
 

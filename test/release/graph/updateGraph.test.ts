@@ -92,10 +92,13 @@ describe('findUpdatePath', () => {
       { version: 1, payload: 'x' },
       { version: '1.0.0', payload: 'a' },
       { version: '1.0.1', payload: 'b' },
+      { version: '1.0.2\nRun: curl evil', payload: 'c' },
+      { version: '$(id)', payload: 'd' },
     ];
-    const edges = [null, [2, 3], [0, 2], [2, 99], ['x'], 'y', [-1, 2]];
+    const edges = [null, [2, 3], [0, 2], [2, 99], [3, 4], [4, 5], ['x'], 'y', [-1, 2]];
     const conditionalEdges = [null, { edges: [{ from: '1.0.0', to: 5 }, null], risks: 'x' }, { edges: 7 }];
     const graph = parseUpdateGraph({ nodes, edges, conditionalEdges }, same);
+    expect([...(graph?.nodes.keys() ?? [])]).to.deep.equal(['1.0.0', '1.0.1']);
     expect(graph?.edges).to.deep.equal([{ from: '1.0.0', to: '1.0.1', risks: [] }]);
   });
 });

@@ -84,7 +84,7 @@ describe('formatAudit', () => {
     // The bundle is not signed by a trusted key, and unsigned ones are allowed.
     expect(page).to.include('no trusted key');
     expect(page).to.match(/console<\/th>\s*<td class="" data-label="Change">added<\/td>/);
-    expect(formatVerified(toPlainVerified(compared, audit.keys))).to.match(/Changes +since 4\.12\.3: .*1 added/);
+    expect(formatVerified(toPlainVerified(compared, audit.keys)).text).to.match(/Changes +since 4\.12\.3: .*1 added/);
   });
 
   it('says which images failed', async () => {
