@@ -12,3 +12,12 @@ export function shellWord(path: string): string {
   });
   return `$'${escaped}'`;
 }
+
+/**
+ * Writes a command for a POSIX shell, in which each value is one word or a part of one: `shellCommand`podman stop
+ * ${name}``. A command for another shell is a value too, as in `shellCommand`sudo sh -c ${inner}``, for ssh and `oc
+ * debug` alike.
+ */
+export function shellCommand(texts: TemplateStringsArray, ...values: readonly string[]): string {
+  return texts.map((text, index) => text + (index < values.length ? shellWord(values[index] ?? '') : '')).join('');
+}

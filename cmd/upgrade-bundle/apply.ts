@@ -20,6 +20,7 @@ import {
   requireNamed,
 } from './namedBundle.ts';
 import { Lines } from '../../lib/lines.ts';
+import { shellCommand } from '../../lib/shellWord.ts';
 
 const options = {
   ...namedOptions,
@@ -147,7 +148,7 @@ async function warnOfAcknowledgements(
     const site = await cluster.clusterVersion();
     const due = site ? await listDueAcknowledgements(cluster, site.version, releases) : [];
     for (const each of due.filter(({ name }) => !spec.acknowledge?.includes(name)))
-      context.log('warn', `${describeGate(each)}. To allow it, add --acknowledge=${each.name}`);
+      context.log('warn', describeGate(each) + shellCommand`. To allow it, add --acknowledge=${each.name}`);
   } catch (error) {
     if (!isPluginError(error, 'denied')) throw error;
     context.log('warn', `whether the updates require acknowledgements is unknown: ${error.message}`);

@@ -13,6 +13,7 @@ import {
   readClusterVersionInfo,
   type ClusterVersionInfo,
 } from './compatibility.ts';
+import { shellCommand } from '../shellWord.ts';
 
 /** The result for one manifest; in a dry run, the result that applying would have. */
 export interface ApplyOutcome {
@@ -199,8 +200,8 @@ async function missingNamespace(cluster: Cluster, object: KubernetesObject): Pro
 function noNamespace(object: KubernetesObject, namespace: string): PluginError {
   const message = `${formatObjectName(object)} needs the namespace “${namespace}”, which does not exist`;
   const hint = namespace.startsWith('openshift-')
-    ? `An operator usually creates this namespace: check that it is installed. Or run oc create namespace ${namespace}`
-    : `Create it: oc create namespace ${namespace}`;
+    ? shellCommand`An operator usually creates this namespace: check that it is installed. Or run oc create namespace ${namespace}`
+    : shellCommand`Create it: oc create namespace ${namespace}`;
   return new PluginError('not-found', message, { hint });
 }
 

@@ -3,6 +3,7 @@ import { PluginError, type ErrorCode } from '../errors.ts';
 import { parseJson } from '../content/oci/syntax.ts';
 import { TransientError } from '../content/http/retry.ts';
 import type { KubeTarget } from './connection/kubeconfig.ts';
+import { shellCommand } from '../shellWord.ts';
 
 /** An error that the API server explained. `reason` is its term (`AlreadyExists`, `Conflict`, `Expired`). */
 export class ApiError extends PluginError {
@@ -136,7 +137,7 @@ function hintOf(code: ErrorCode, stated: string, target: KubeTarget): string | u
     );
   if (!match) return 'This is the message of the cluster. Ask an administrator of the cluster.';
   const [, user = '', verb = '', resource = '', group = '', namespace] = match;
-  const scope = namespace === undefined ? '' : ` -n ${namespace}`;
+  const scope = namespace === undefined ? '' : shellCommand` -n ${namespace}`;
   const full = group === '' ? resource : `${resource}.${group}`;
-  return `“${user}” needs the right to ${verb} ${full}: check with “oc auth can-i ${verb} ${full}${scope}”, or use the context of an administrator.`;
+  return `“${user}” needs the right to ${verb} ${full}: check with “${shellCommand`oc auth can-i ${verb} ${full}`}${scope}”, or use the context of an administrator.`;
 }

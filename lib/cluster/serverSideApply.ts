@@ -10,6 +10,7 @@ import type { ObjectReference } from './discovery.ts';
 import type { StoredObject } from './storedObject.ts';
 import { ApiError } from './refusals.ts';
 import { formatObjectName } from './compatibility.ts';
+import { shellCommand } from '../shellWord.ts';
 
 /** An applied object; in a dry run, the result that applying would have. */
 export interface AppliedObject {
@@ -52,7 +53,7 @@ async function applyObject(
   const before = await cluster.read(object);
   if (before?.metadata['deletionTimestamp'] !== undefined)
     throw new PluginError('not-ready', 'it is being deleted, and would be lost', {
-      hint: `Wait until it is gone: oc get ${formatObjectName(object)} -o yaml says what it waits for.`,
+      hint: shellCommand`Wait until it is gone: oc get ${formatObjectName(object)} -o yaml says what it waits for.`,
     });
   if (dryRun === 'client') {
     if (!before) return 'created';

@@ -10,6 +10,11 @@ export interface StoredObject extends KubernetesObject {
   };
 }
 
+/** Returns whether a text can be the name of a node or of another object: a DNS name in small letters. */
+export function isObjectName(text: string): boolean {
+  return /^[a-z\d](?:[a-z\d.-]{0,251}[a-z\d])?$/.test(text);
+}
+
 /** Returns the time of the last occurrence of an Event, in milliseconds since 1970; NaN if it has none. */
 export function timeOfEvent({ lastTimestamp, eventTime }: KubernetesObject): number {
   return Date.parse(textOf(lastTimestamp) ?? textOf(eventTime) ?? '');

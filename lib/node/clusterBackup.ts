@@ -1,13 +1,16 @@
 import { createHash } from 'node:crypto';
 import { open, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { basename, dirname, isAbsolute, join } from 'node:path';
 import { formatBytes } from '../byteSize.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { fieldsOf, textOf } from '../fields.ts';
 import { writeDurably } from '../content/files/atomicWrite.ts';
 import { describeWriteError, makeFolders, measureFree, syncFolder } from '../content/files/disk.ts';
+import { isDigest } from '../content/oci/digest.ts';
 import { parseJson } from '../content/oci/syntax.ts';
+import { toLine } from '../lines.ts';
+import { isVersion } from '../release/version.ts';
 import { pathOnHost, type Host } from './machine/host.ts';
 import { backupFolder } from './machine/paths.ts';
 import { findProgram, runProgram } from './machine/programs.ts';
@@ -115,15 +118,26 @@ async function readMarker(folder: string, path: string) {
   return backup && { ...backup, purpose: textOf(purpose) ?? '' };
 }
 
-/** Parses a backup that another process has written; undefined if it is malformed. */
+/**
+ * Parses a backup that another process or another node has written; undefined if it is malformed. Commands are made of
+ * its fields, so the folder is one of this program, and each field has its own form.
+ */
 export function parseBackup(value: unknown): ClusterBackup | undefined {
   const fields = fieldsOf(value);
   const [path, version, time, digest] = ['path', 'version', 'time', 'digest'].map((field) => textOf(fields[field]));
   const { size } = fields;
-  const isValid = Number.isSafeInteger(size) && !Number.isNaN(Date.parse(time ?? ''));
-  if (path === undefined || version === undefined || time === undefined || digest === undefined || !isValid)
-    return undefined;
+  if (path === undefined || version === undefined || time === undefined || digest === undefined) return undefined;
   const copy = textOf(fields['copy']);
+  const name = basename(path);
+  const isValid =
+    path === join(backupFolder, name) &&
+    /^\w[\w.+-]*$/.test(name) &&
+    (copy === undefined || (isAbsolute(copy) && toLine(copy) === copy)) &&
+    isVersion(version) &&
+    isDigest(digest) &&
+    Number.isSafeInteger(size) &&
+    /^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(time);
+  if (!isValid) return undefined;
   return { path, version, time, size: Number(size), digest, ...(copy !== undefined && { copy }) };
 }
 

@@ -11,7 +11,7 @@ import type { VerifiedSignature } from './signature/signature.ts';
 import type { FetchFile } from '../content/http/fetchFile.ts';
 import { collectSignatures, verifyRelease } from './signature/trust.ts';
 import { parseVersion, releaseTag, unknownVersion, type Architecture } from './version.ts';
-import { shellWord } from '../shellWord.ts';
+import { shellCommand } from '../shellWord.ts';
 
 /**
  * A release by version, architecture and repository, or by image. For an image, `arch` is the required architecture.
@@ -134,8 +134,9 @@ function explainList(
   if (!isPluginError(error, 'unsigned') || signed.length === 0) return error;
   const folder = `sha256=${hexOf(digest)}`;
   const [store] = stores;
-  const url = store && shellWord(`${store.replace(/\/$/, '')}/${folder}/signature-1`);
-  const command = url && `mkdir -p signatures/${folder} && curl -fLo signatures/${folder}/signature-1 ${url}`;
+  const url = store && `${store.replace(/\/$/, '')}/${folder}/signature-1`;
+  const command =
+    url && shellCommand`mkdir -p signatures/${folder} && curl -fLo signatures/${folder}/signature-1 ${url}`;
   const hint =
     'Clusters verify the list for all architectures, and oc keeps the signature of one image only. ' +
     (command === undefined

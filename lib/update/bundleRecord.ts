@@ -16,6 +16,7 @@ import {
   type UpgradeBundle,
 } from './upgradeBundle.ts';
 import { awaitDone, type WaitOptions } from '../waiting.ts';
+import { shellCommand } from '../shellWord.ts';
 
 const { apiVersion, kind } = upgradeBundleKind;
 
@@ -236,7 +237,7 @@ function occupied({ metadata, ...bundle }: UpgradeBundle): PluginError {
 
 function duplicate({ metadata: { name }, ...bundle }: UpgradeBundle): PluginError {
   return new PluginError('conflict', `${name} allows the same bundle: ${phaseOf({ metadata: { name }, ...bundle })}`, {
-    hint: `Change that UpgradeBundle instead, by its digest or with “oc edit upgradebundle ${name}”.`,
+    hint: shellCommand`Change that UpgradeBundle instead, by its digest or with “oc edit upgradebundle ${name}”.`,
   });
 }
 
@@ -249,7 +250,7 @@ function another({ metadata, spec }: UpgradeBundle): PluginError {
 function ended(bundle: UpgradeBundle): PluginError {
   const { name } = bundle.metadata;
   return new PluginError('conflict', `${name} has ended: ${phaseOf(bundle)}`, {
-    hint: `To start the update again, remove its record and apply the bundle again: oc adm-upgrade-bundle clean ${name}.`,
+    hint: shellCommand`To start the update again, remove its record and apply the bundle again: oc adm-upgrade-bundle clean ${name}.`,
   });
 }
 

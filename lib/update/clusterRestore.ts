@@ -1,15 +1,15 @@
 import { PluginError } from '../errors.ts';
-import { fieldsOf, textOf } from '../fields.ts';
+import { fieldsOf, listOf, textOf } from '../fields.ts';
 import { hexOf, isDigest } from '../content/oci/digest.ts';
 import type { Cluster } from '../cluster/client.ts';
 import { clusterVersionReference, readClusterVersion } from '../cluster/clusterVersion.ts';
-import type { StoredObject } from '../cluster/storedObject.ts';
+import { isObjectName, type StoredObject } from '../cluster/storedObject.ts';
 import { listServed } from '../cluster/servedObjects.ts';
 import { readNode } from '../readiness/preflight/node.ts';
 import { isControlPlane } from '../readiness/preflight/nodeCheck.ts';
 import { isOlder } from '../release/version.ts';
-import { shellWord } from '../shellWord.ts';
-import { keptBackups } from '../node/clusterBackup.ts';
+import { shellCommand } from '../shellWord.ts';
+import { keptBackups, parseBackup } from '../node/clusterBackup.ts';
 import { listNames } from './conditions.ts';
 import { readRendered } from './poolRollout.ts';
 import type { RecordedBackup, UpgradeBundle } from './upgradeBundle.ts';
@@ -60,15 +60,18 @@ export async function planClusterRestore(
     listServed(cluster, 'config.openshift.io/v1', 'Infrastructure'),
   ]);
   const { desired } = readClusterVersion(clusterVersion ?? clusterVersionReference);
-  const { backups = [] } = bundle.status ?? {};
+  const { backups, malformed } = readBackups(bundle);
   const backup = backups.findLast(({ version }) => version === desired) ?? backups.at(-1);
   if (!backup) {
     throw new PluginError('not-found', `${bundle.metadata.name} has no backup`, {
-      hint: 'A backup is made just before the update is requested, unless spec.backup is off.',
+      hint:
+        malformed > 0
+          ? `The record has ${malformed} of another form: a node reported what no backup of this program is.`
+          : 'A backup is made just before the update is requested, unless spec.backup is off.',
     });
   }
   const topology = textOf(fieldsOf(infrastructures[0]?.['status'])['controlPlaneTopology']);
-  const all = records.flatMap(({ status }) => status?.backups ?? []);
+  const all = records.flatMap((record) => readBackups(record).backups);
   const unknown = [...findOtherProcedure(backup, topology), ...findLoss(backup, nodes, all)];
   const obstacles = [
     ...findOtherRelease(backup, desired),
@@ -78,9 +81,23 @@ export async function planClusterRestore(
   ];
   const hosts = nodes.filter(isEtcdHost).map(({ metadata }) => metadata.name);
   return {
-    ...{ record: bundle.metadata.name, backup, obstacles, cautions: listCautions(backup, nodes) },
+    ...{ record: bundle.metadata.name, backup, obstacles, cautions: listCautions(backup, nodes, malformed) },
     steps: unknown.length > 0 ? [] : listSteps(bundle.metadata.name, backup, hosts.sort()),
   };
+}
+
+/** Returns the well-formed backups of a record, and the number of the others. A node has reported them. */
+function readBackups({ status }: UpgradeBundle): { backups: RecordedBackup[]; malformed: number } {
+  const reported = status?.backups ?? [];
+  const backups = reported.flatMap((value) => {
+    const backup = parseBackup(value);
+    const node = textOf(fieldsOf(value)['node']);
+    const pools = listOf(fieldsOf(value)['pools']).map(({ name, config }) => ({
+      ...{ name: textOf(name) ?? '', config: textOf(config) ?? '' },
+    }));
+    return backup && node !== undefined && isObjectName(node) ? [{ ...backup, node, pools }] : [];
+  });
+  return { backups, malformed: reported.length - backups.length };
 }
 
 function findOtherRelease({ version }: RecordedBackup, desired: string): string[] {
@@ -136,7 +153,11 @@ function findLoss(
   return isGone ? [`${node}, which had the backup, is no longer in the cluster, and there is no copy`] : [];
 }
 
-function listCautions({ time, node, copy }: RecordedBackup, nodes: readonly StoredObject[]): string[] {
+function listCautions(
+  { time, node, copy }: RecordedBackup,
+  nodes: readonly StoredObject[],
+  malformed: number,
+): string[] {
   const joined = nodes.flatMap(({ metadata }) =>
     Date.parse(textOf(metadata['creationTimestamp']) ?? '') > Date.parse(time) ? [metadata.name] : [],
   );
@@ -145,7 +166,12 @@ function listCautions({ time, node, copy }: RecordedBackup, nodes: readonly Stor
   return [
     'A restore takes all objects of the cluster back to the time of the backup. Everything that was created since is lost. Use it only if etcd has lost its quorum, or its data.',
     ...(isGone
-      ? [`${node} is gone: copy ${copy ?? ''} to another control plane node, and take that node and folder below.`]
+      ? [
+          shellCommand`${node} is gone: copy ${copy ?? ''} to another control plane node, and take that node and folder below.`,
+        ]
+      : []),
+    ...(malformed > 0
+      ? [`The record has ${malformed} backups of another form, which a node reported. They are left out.`]
       : []),
     ...(joined.length > 0 ? [`These nodes joined since and have to join again: ${listNames(joined)}.`] : []),
     ...(isOld
@@ -169,17 +195,16 @@ function listSteps(record: string, { node, path, digest }: RecordedBackup, hosts
   const step = (purpose: string, nodes: readonly string[], ...commands: string[]): RestoreStep => ({
     ...{ purpose, nodes, commands },
   });
-  const folder = shellWord(path);
   return [
     step(
       'Open a session to each control plane node, and keep it open: the API server does not answer meanwhile.',
       [],
-      ...hosts.map((host) => `ssh core@${shellWord(host)}`),
+      ...hosts.map((host) => shellCommand`ssh core@${host}`),
     ),
     step(
-      `Check the snapshot. Its SHA-256 is ${isDigest(digest) ? hexOf(digest) : digest}.`,
+      `Check the snapshot. Its SHA-256 is ${isDigest(digest) ? hexOf(digest) : ''}.`,
       [node],
-      `sudo sh -c 'sha256sum ${folder}/snapshot_*.db'`,
+      shellCommand`sudo sh -c ${shellCommand`sha256sum ${path}/snapshot_*.db`}`,
     ),
     ...(isSingle
       ? []
@@ -190,11 +215,15 @@ function listSteps(record: string, { node, path, digest }: RecordedBackup, hosts
             'sudo -E /usr/local/bin/disable-etcd.sh',
           ),
         ]),
-    step('Restore etcd on the node with the backup.', [node], `sudo -E /usr/local/bin/cluster-restore.sh ${folder}`),
+    step(
+      'Restore etcd on the node with the backup.',
+      [node],
+      shellCommand`sudo -E /usr/local/bin/cluster-restore.sh ${path}`,
+    ),
     step(
       'When the API server answers, hold the update, because the restored record would request it again.',
       [],
-      `oc patch upgradebundle ${shellWord(record)} --type=merge -p '{"spec":{"hold":true}}'`,
+      shellCommand`oc patch upgradebundle ${record} --type=merge -p '{"spec":{"hold":true}}'`,
     ),
     ...(isSingle ? [] : [step('Turn off the quorum guard of the etcd operator.', [], off)]),
     step(

@@ -4,6 +4,7 @@ import type { ReadResponse } from '../http/connections.ts';
 import { formatUrl } from '../http/networkErrors.ts';
 import { explainStatus, TransientError } from '../http/retry.ts';
 import { errorCodesOf, quoteBody } from './auth/errorBody.ts';
+import { shellCommand } from '../../shellWord.ts';
 
 /** The subject of a request, for messages. */
 export interface RequestSubject {
@@ -64,7 +65,7 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
     }
     const wants = reply.authorization ? 'rejects the given credentials' : 'requires credentials';
     const message = `${registry} ${wants} for ${object}`;
-    const hint = `Use credentials for ${registry}, or log in: podman login ${registry}`;
+    const hint = `Use credentials for ${registry}, or log in: ${shellCommand`podman login ${registry}`}`;
     return new PluginError(code, message + quoted, { hint, settings: ['pullSecret'] });
   }
   if (verb(method) === 'write' && isFull(status, quoted)) {

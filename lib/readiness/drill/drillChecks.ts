@@ -13,6 +13,7 @@ import { isArbiter, isControlPlane } from '../preflight/nodeCheck.ts';
 import { runPreflight } from '../preflight/preflight.ts';
 import { agentNamespace } from '../../update/upgradeBundle.ts';
 import type { DrillPod } from './drillPods.ts';
+import { shellCommand } from '../../shellWord.ts';
 
 /** What a drill does with its node. */
 export interface DrillMode {
@@ -78,7 +79,7 @@ export function checkNodes(
   checkOthers(nodes);
   if (!node.ready) throw unready(`the node ${name} is not ready`);
   if (reboot && !node.schedulable) {
-    throw unready(`the node ${name} is cordoned already`, `Uncordon it first: oc adm uncordon ${name}`);
+    throw unready(`the node ${name} is cordoned already`, shellCommand`Uncordon it first: oc adm uncordon ${name}`);
   }
   const planes = all.filter(isControlPlane);
   const others = planes.filter((each) => each.name !== name);

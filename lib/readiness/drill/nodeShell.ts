@@ -16,6 +16,7 @@ import {
 import type { DrillRequest } from '../../node/runtime/drillRegistry.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
 import { agentNamespace } from '../../update/upgradeBundle.ts';
+import { shellCommand } from '../../shellWord.ts';
 
 const onHost = (words: string): string => `chroot /host ${words}`;
 
@@ -131,7 +132,7 @@ export class NodeShell {
       });
       if (code === 0) return stdout;
       throw new PluginError('command-failed', `${this.node}: ${stderr.trim() || `exit code ${code}`}`, {
-        hint: `See the node: oc debug node/${this.node} -- chroot /host systemctl status ${drillUnit}`,
+        hint: shellCommand`See the node: oc debug node/${this.node} -- chroot /host systemctl status ${drillUnit}`,
       });
     } catch (error) {
       // It may have been replaced.

@@ -6,6 +6,7 @@ import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
 import { fieldsOf, listOf, textOf } from '../../fields.ts';
 import { nameSome } from '../../failures.ts';
 import type { ClusterSurvey } from './survey.ts';
+import { shellCommand } from '../../shellWord.ts';
 
 const hour = 3_600_000;
 /** The time that an update may take, in milliseconds. */
@@ -39,7 +40,7 @@ const [notBefore, notAfter] = ['before', 'after'].map((end) => `auth.openshift.i
 
 const advice = {
   renew: (namespace: string): string =>
-    `Its operator should have renewed it, and its log has the reason: oc get clusteroperators, oc -n ${namespace} get pods.`,
+    shellCommand`Its operator should have renewed it, and its log has the reason: oc get clusteroperators, oc -n ${namespace} get pods.`,
   kubelet:
     'Its kubelet renews it. If a request waits, approve it: oc get csr, oc adm certificate approve NAME. A node whose certificate has expired is not updated.',
   unused: 'Nothing: it is left from a removed node or from an earlier release.',
@@ -140,7 +141,7 @@ const shownNodes = 10;
 
 const requestAdvice = {
   one: (name: string): string =>
-    `Approve it if you expect this node: oc adm certificate approve ${name}. A node without a valid certificate is not updated.`,
+    shellCommand`Approve it if you expect this node: oc adm certificate approve ${name}. A node without a valid certificate is not updated.`,
   many: 'Look at them (oc get csr), then approve them all: oc get csr -o name | xargs oc adm certificate approve. Repeat it until none is pending, because a kubelet requests its serving certificate after its client certificate. A node without a valid certificate is not updated.',
 };
 

@@ -8,6 +8,7 @@ import { type ClusterNode, mayHaveAgent, mayRunOn } from './node.ts';
 import { isByDigest } from '../lint/image.ts';
 import { checkNodeDisks, type DiskNeeds, type NodeDisks } from './nodeDisks.ts';
 import type { PodTemplate } from './podTemplate.ts';
+import { shellCommand } from '../../shellWord.ts';
 
 /** The facts about the images and disks of nodes that are not in their Node objects. */
 export interface NodeKnowledge {
@@ -38,7 +39,7 @@ export interface BundleNeeds {
 const gibibyte = 1024 ** 3;
 const advice = {
   ready: 'Bring the node up, or remove it from the cluster: an update waits for every node.',
-  cordon: (name: string): string => `To allow pods on it again: oc adm uncordon ${name}`,
+  cordon: (name: string): string => shellCommand`To allow pods on it again: oc adm uncordon ${name}`,
   pressure: 'Make room on the node: a kubelet in this state removes images.',
   arch: 'Take the bundle for the architecture of the nodes, or the one for multi.',
   kubelet: 'Update its machine config pool first; resume the pool if it is paused.',

@@ -9,6 +9,7 @@ import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { listServed } from '../../cluster/servedObjects.ts';
 import type { ClusterSurvey } from './survey.ts';
+import { shellCommand } from '../../shellWord.ts';
 
 /**
  * The kind with which the machine config operator pins images on nodes. It is served by default since OpenShift 4.19.12.
@@ -137,7 +138,7 @@ function failuresOf(report: StoredObject | undefined, own: ReadonlySet<string>):
   if (!first) return [`${name}: ${degraded.message}`];
   if (own.has(first.set)) return [`${name}: ${first.error}`];
   return [
-    `${name}: the set ${first.set} of the site: ${first.error}; while it fails, nothing is pinned there: correct it, or delete it (oc delete pinnedimageset ${first.set})`,
+    `${name}: the set ${first.set} of the site: ${first.error}; while it fails, nothing is pinned there: correct it, or delete it (${shellCommand`oc delete pinnedimageset ${first.set}`})`,
   ];
 }
 

@@ -6,10 +6,11 @@ import { blocks } from '../../cluster/platformStops.ts';
 import type { StoredObject } from '../../cluster/storedObject.ts';
 import type { ClusterSurvey } from './survey.ts';
 import { evaluate } from '@marcbachmann/cel-js';
+import { shellCommand } from '../../shellWord.ts';
 
 const advice = {
   none: (kind: string, name: string): string =>
-    `Bring its pods up, or let the API server do without it until the update ends (failurePolicy: Ignore): oc edit ${kind.toLowerCase()} ${name}`,
+    shellCommand`Bring its pods up, or let the API server do without it until the update ends (failurePolicy: Ignore): oc edit ${kind.toLowerCase()} ${name}`,
   one: 'Run a second replica on another node. While that node is drained and restarted, the API server refuses every new pod that the webhook is for.',
 };
 

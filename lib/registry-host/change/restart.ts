@@ -8,6 +8,7 @@ import type { HostCommands } from '../../node/machine/hostCommands.ts';
 import { findImage } from '../releases/images.ts';
 import type { ExecutionRequest, OpenRegistry } from './openRegistry.ts';
 import { isForward, type UpgradeJournal } from './upgradeJournal.ts';
+import { shellCommand } from '../../shellWord.ts';
 
 /** File that exists while Quay is stopped for a task. */
 const markName = 'stopped';
@@ -31,7 +32,7 @@ async function requireStopped(commands: HostCommands, name: string): Promise<voi
   const words = ['ps', '--quiet', '--filter', `name=^${name}$`, '--filter', 'status=running'];
   if ((await commands.podman(words)).trim() === '') return;
   throw new PluginError('busy', `the container ${name} runs, although its unit is stopped`, {
-    hint: `Stop it: podman stop ${name}. If it comes back, disable the unit or restart policy that starts it.`,
+    hint: shellCommand`Stop it: podman stop ${name}. If it comes back, disable the unit or restart policy that starts it.`,
   });
 }
 

@@ -8,6 +8,7 @@ import type { Configuration } from '../detect/configuration.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import { scratchNames } from '../stateFolder.ts';
 import type { OpenRegistry } from './openRegistry.ts';
+import { shellCommand } from '../../shellWord.ts';
 
 /** The name of the secret with the password of Redis in all installers. */
 export const redisSecret = 'redis_pass';
@@ -61,7 +62,9 @@ export async function findSecretProblem(
   if (password === undefined) return undefined;
   const value = await readSecret(commands, name);
   if (value === undefined || value === password) return undefined;
-  const next = isUsed ? 'give both the same' : `'podman secret rm ${name}' removes it, and the upgrade creates it`;
+  const next = isUsed
+    ? 'give both the same'
+    : shellCommand`“podman secret rm ${name}” removes it, and the upgrade creates it`;
   return `the podman secret ${name} differs from the password of Redis in ${configuration.path}: ${next}`;
 }
 

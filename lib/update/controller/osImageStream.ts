@@ -16,6 +16,7 @@ import {
 import type { Observation } from './observation.ts';
 import { hasMirrorsOf, readFeatureSet } from './readiness.ts';
 import { findWaitingController, type WaitingController } from '../../readiness/preflight/osImageStreamCheck.ts';
+import { shellCommand } from '../../shellWord.ts';
 
 /** The condition about the operating system streams of a release; none if it needs none. */
 export interface StreamStep {
@@ -102,7 +103,7 @@ function makeDescribed(version: string, commit = ''): BundleCondition {
 function describeWait({ pod, since, lastLine }: WaitingController, version: string, isMirrored: boolean): string {
   const remedy = isMirrored
     ? 'push the release to the mirror again, or apply the streams: oc adm-upgrade-bundle streams'
-    : `it tries again every 5 minutes; otherwise delete its pod, whose successor leads within 3 minutes: oc delete pod ${pod} -n openshift-machine-config-operator`;
+    : shellCommand`it tries again every 5 minutes; otherwise delete its pod, whose successor leads within 3 minutes: oc delete pod ${pod} -n openshift-machine-config-operator`;
   const says = lastLine === '' ? '' : `; its log ends with “${lastLine}”`;
   return `machine-config-controller of ${version} has waited since ${since} for its operating system streams${says}; ${remedy}`;
 }

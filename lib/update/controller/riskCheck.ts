@@ -3,7 +3,7 @@ import { readClusterVersion } from '../../cluster/clusterVersion.ts';
 import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
 import { digestIn } from '../../content/oci/reference.ts';
 import { isOlder } from '../../release/version.ts';
-import { shellWord } from '../../shellWord.ts';
+import { shellCommand } from '../../shellWord.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import { falseCondition, listNames, type BundleCondition } from '../conditions.ts';
 import type { UpgradeBundle } from '../upgradeBundle.ts';
@@ -55,7 +55,7 @@ export function checkRisks({ bundle, site }: Pick<Observation, 'bundle' | 'site'
 
 /** Returns the command that changes fields of the spec of an UpgradeBundle. */
 export function formatSpecPatch(name: string, spec: Partial<UpgradeBundle['spec']>): string {
-  return `oc patch upgradebundle ${name} --type=merge --patch=${shellWord(JSON.stringify({ spec }))}`;
+  return shellCommand`oc patch upgradebundle ${name} --type=merge --patch=${JSON.stringify({ spec })}`;
 }
 
 /** Lists the names of the risks that ClusterVersion accepts. */

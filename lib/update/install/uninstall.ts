@@ -18,6 +18,7 @@ import { removeMirror } from '../mirror/mirrorInstallation.ts';
 import { hasStore, removeStore } from './retention.ts';
 import { requireMainImages } from './strandedImages.ts';
 import { awaitDone, type WaitOptions } from '../../waiting.ts';
+import { shellCommand } from '../../shellWord.ts';
 
 /** Options of an uninstallation. */
 export interface UninstallOptions extends Pick<ApplyOptions, 'dryRun'> {
@@ -150,7 +151,7 @@ async function awaitGone(
     );
     const text = reasons.map(([, { message }]) => message).join(' ');
     return new PluginError('not-ready', `${name} is not gone yet. ${text}`.trim(), {
-      hint: `The cluster continues to remove it: oc get ${name} -o yaml says what it waits for.`,
+      hint: shellCommand`The cluster continues to remove it: oc get ${name} -o yaml says what it waits for.`,
     });
   };
   await awaitDone(check, wait, context);

@@ -1,6 +1,7 @@
 import { cp, mkdir, readdir, readFile, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
+import { shellWord } from '../../../lib/shellWord.ts';
 import { parse } from 'yaml';
 import { signatureConfigMap } from '../../../lib/config/signatures.ts';
 import { hexOf, isDigest, type Digest } from '../../../lib/content/oci/digest.ts';
@@ -212,7 +213,8 @@ describe('oc adm-release-mirror-config', () => {
       const advice = (stdout: string): string[] => stdout.match(/(?<=^ {4})oc .*--from-dir.*/gm) ?? [];
       const own = (release: string) =>
         `oc adm-release-mirror-config --from-dir=mirror file://${release} --to=REGISTRY/REPOSITORY ${trust}`;
-      const oc = (source: string, to: string) => `oc image mirror --from-dir=mirror 'file://${source}' REGISTRY/${to}`;
+      const oc = (source: string, to: string) =>
+        `oc image mirror --from-dir=mirror ${shellWord(`file://${source}`)} REGISTRY/${to}`;
 
       // Without its image, the images of a release are unknown.
       expect(advice(await mirroring.succeed(['--to-dir=mirror', '--skip-release-image']))).to.deep.equal([

@@ -75,6 +75,27 @@ describe('oc adm-upgrade-bundle status --restore', () => {
     expect(stdout).not.to.contain('joined since').and.not.to.contain('not support');
   });
 
+  it('makes no command of a backup that none of this program is', async () => {
+    const folder = backup.path.replace(/[^/]*$/, '');
+    const forged = [
+      { path: '/var/lib/x y; touch PWNED #' },
+      { path: `${folder}x'; touch PWNED #` },
+      { path: `${folder}../../../etc` },
+      { node: 'master-0; touch PWNED' },
+      { node: '-oProxyCommand=touch' },
+      { copy: '/mnt/usb\n\n  7. Run this to finish:\n     touch PWNED' },
+    ].map((change, index) => ({ ...backup, path: `${backup.path}-${index}`, ...change }));
+    putRecord(forged);
+    const none = await run();
+    expect(none.code).to.equal(1);
+    expect(none.stderr).to.match(/has no backup\nhint: The record has 6 of another form/);
+    putRecord([...forged, backup]);
+    const { code, stdout, stderr } = await run();
+    expect(code, stderr).to.equal(0);
+    expect(stdout).to.contain('The record has 6 backups of another form').and.to.not.contain('PWNED');
+    expect(stdout).to.contain(`cluster-restore.sh ${backup.path}`);
+  });
+
   it('takes the newest record with a backup, which that of a retained bundle has not', async () => {
     const status = { phase: 'Completed', version: '4.19.4' };
     server.put({ ...upgradeBundle('4.19.4-x86-64', {}, created(1)), status: { ...status, backups: [backup] } });
@@ -133,7 +154,7 @@ describe('oc adm-upgrade-bundle status --restore', () => {
       () => {
         putRecord([{ ...backup, time: daysAgo(3) }]);
         putRecord(
-          [1, 2].map((days) => ({ ...backup, path: `/${days}`, time: daysAgo(days) })),
+          [1, 2].map((days) => ({ ...backup, path: `${backup.path}-${days}`, time: daysAgo(days) })),
           'later',
         );
       },

@@ -7,6 +7,7 @@ import { formatUrl } from '../../http/networkErrors.ts';
 import { isLoopback } from '../../http/proxy.ts';
 import { basicHeader, requestToken, type Token } from './tokenRequest.ts';
 import { Parse_WWW_Authenticate } from 'oci-registry-client/build/www-authenticate.js';
+import { shellCommand } from '../../../shellWord.ts';
 
 /** A request for an Authorization header, as plain data for use between threads. */
 export interface AuthorizationRequest {
@@ -138,7 +139,7 @@ export class Tokens implements Authorizer {
     if (credential) {
       const from = credential.from === undefined ? '' : ` from ${credential.from}`;
       return new PluginError('unauthorized', `${registry} refuses the credentials for ${repository}${from}`, {
-        hint: `They may have expired. Use current credentials, or log in: podman login ${registry}`,
+        hint: shellCommand`They may have expired. Use current credentials, or log in: podman login ${registry}`,
         settings: ['pullSecret'],
       });
     }
@@ -148,7 +149,7 @@ export class Tokens implements Authorizer {
       other === undefined ? '' : `, but ${other.path} has some for ${other.name}: name the port as the registry has it`;
     const reason = files ? `there are none for it in ${files}${near}` : 'no credentials file was found';
     return new PluginError('unauthorized', `${registry} requires credentials for ${repository}, and ${reason}`, {
-      hint: `Use a pull secret, or log in: podman login ${registry}`,
+      hint: shellCommand`Use a pull secret, or log in: podman login ${registry}`,
       settings: ['pullSecret'],
     });
   }
