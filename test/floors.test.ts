@@ -81,7 +81,10 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'lib/readiness/preflight',
     'acknowledgements admissionCheck agentImage drainCheck drillRecord imageRetention mirroredStreams node nodeCheck nodeDisks operatorCheck osImageStreamCheck pinnedImageSets podTemplate preflight site survey versionCheck webhookCheck',
   ],
-  ['lib/update', 'bundleRecord clusterRestore gatherState mirrorContent mirrorStates osImageStreamWrite upgradeBundle'],
+  [
+    'lib/update',
+    'bundleRecord clusterRestore gatherState mirrorContent mirrorStates osImageStreamWrite redaction upgradeBundle',
+  ],
   ['lib/update/mirror', 'mirrorCheck mirrorInstallation mirrorServer mirrorSite mirrorUnit retainBundle'],
   ['lib/update/agent', 'agent agentServer'],
   ['lib/update/controller', 'rollout'],

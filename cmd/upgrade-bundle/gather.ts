@@ -1,6 +1,10 @@
-import { join } from 'node:path';
+import { basename, dirname } from 'node:path';
 import { PluginError } from '../../lib/errors.ts';
+import { Lines } from '../../lib/lines.ts';
+import { shellCommand } from '../../lib/shellWord.ts';
+import { redacted } from '../../lib/urlPasswords.ts';
 import { defineCommand } from '../cli/command.ts';
+import { formatCount } from '../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../cli/options.ts';
 
 /** `gather`: writes the state of an update into a folder or a tar. */
@@ -8,8 +12,9 @@ export const command = defineCommand({
   details:
     'For a person who can help and cannot reach the cluster. Writes UpgradeBundles, the reports of the agents, the objects that decide about an ' +
     'update, events, and the image lists of the nodes. Also writes the logs of the agents, the controllers, the machine config operator ' +
-    'and the version operator. Leaves out Secrets, tokens, passwords and private keys. What cannot be read is in ' +
-    'failures.txt, and stops nothing. Changes nothing in the cluster.',
+    'and the version operator. Redacts Secrets, tokens, passwords, private keys, most variables and foreign annotations, and prints how ' +
+    'many of each. With --review, prints each redacted line, and packs nothing: read the files before you hand them over. What cannot be ' +
+    'read is in failures.txt, and stops nothing. Changes nothing in the cluster.',
   options: {
     'dest-dir': {
       type: 'string',
@@ -17,46 +22,84 @@ export const command = defineCommand({
       suggest: 'folders',
     },
     tar: { type: 'boolean', describe: 'Write one tar of that name, in place of the folder' },
+    review: {
+      type: 'boolean',
+      describe: 'Write the folder, and print each redacted line and the command that packs it',
+    },
     ...outputOption(),
     ...clusterAccessOptions,
   },
   examples: [
     ['', 'Write the state of the update into a new folder'],
     ['--tar', 'Write one file to hand over'],
+    ['--review', 'Check what is handed over before it is packed'],
   ],
   async run(args, { context, terminal, environment }) {
     const { mkdir } = await import('node:fs/promises');
     const { encodeTar } = await import('../../lib/content/archive/tarLayout.ts');
-    const { writeAtomically } = await import('../../lib/content/files/atomicWrite.ts');
+    const { writeAtomically, writeDurably } = await import('../../lib/content/files/atomicWrite.ts');
+    const { OpenedFolder } = await import('../../lib/content/files/openedFolder.ts');
     const { gatherState } = await import('../../lib/update/gatherState.ts');
+    const { Redactor } = await import('../../lib/update/redaction.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
-    const { formatCount } = await import('../cli/format.ts');
+    if (args.tar && args.review) throw new PluginError('usage', '--review packs nothing, so it excludes --tar');
     using cluster = await openCluster(args, environment, context);
     const time = new Date().toISOString().replace(/[-:]|\.\d+/g, '');
     const folder = args.destDir ?? `upgrade-bundle-gather-${time}`;
     const output = args.tar ? `${folder}.tar` : folder;
     if (!args.tar) {
-      await mkdir(folder, { recursive: false }).catch((cause: unknown) => {
+      await mkdir(folder, { recursive: false, mode: 0o700 }).catch((cause: unknown) => {
         throw new PluginError('not-writable', `${folder} cannot be created as a new folder`, {
           cause,
           hint: 'Name a folder that does not exist.',
         });
       });
     }
+    const redactor = new Redactor();
     const entries: { path: string; content: Buffer }[] = [];
+    const places: RedactedLine[] = [];
     let failures: string[] = [];
     let files = 0;
-    for await (const { path, content } of gatherState(cluster, context)) {
+    for await (const { path, content } of gatherState(cluster, redactor, context)) {
       files += 1;
       context.log('debug', path);
       if (args.tar) entries.push({ path: `upgrade-bundle-gather/${path}`, content: Buffer.from(content) });
-      else await writeAtomically(join(folder, path), content);
+      else {
+        await using place = await OpenedFolder.open(folder, dirname(path), true);
+        await writeDurably(place.at(basename(path)), content, { mode: 0o600 });
+      }
+      if (args.review) places.push(...findRedacted(path, content));
       if (path === 'failures.txt') failures = content.split('\n').filter((line) => line !== '');
     }
-    if (args.tar) await writeAtomically(output, encodeTar(entries));
+    if (args.tar) await writeAtomically(output, encodeTar(entries), { mode: 0o600 });
     if (failures.length > 0)
       context.log('warn', `${formatCount(failures.length, 'part')} could not be read: see failures.txt`);
-    const words = `wrote ${formatCount(files, 'file')} to ${output}`;
-    await terminal.printResult(args.output, { output, files, failures }, words);
+    const counts = redactor.counts;
+    const words = new Lines(
+      ...places.map(({ file, line, text }) => `${file}:${line}: ${text}`),
+      `wrote ${formatCount(files, 'file')} to ${output}`,
+      ...counts.map(({ what, count }) => `redacted ${what}: ${count}`),
+      ...(args.review ? [shellCommand`To pack it: tar -cf ${`${folder}.tar`} ${folder}`] : []),
+    );
+    const result = { output, files, failures, redacted: counts, ...(args.review && { places }) };
+    await terminal.printResult(args.output, result, words);
   },
 });
+
+/** A line with something that was redacted. */
+interface RedactedLine {
+  readonly file: string;
+  readonly line: number;
+  readonly text: string;
+}
+
+/** The longest line that a review shows, in characters. */
+const longestLine = 200;
+
+function findRedacted(file: string, content: string): RedactedLine[] {
+  return content
+    .split('\n')
+    .flatMap((text, index) =>
+      text.includes(redacted) ? [{ file, line: index + 1, text: text.trim().slice(0, longestLine) }] : [],
+    );
+}

@@ -1,6 +1,9 @@
 import { checkInterrupted, type Context } from '../context.ts';
 import { asFailure } from '../errors.ts';
-import { fieldsAt, fieldsOf, listOf, textsOf, isFields } from '../fields.ts';
+import { fieldsAt, fieldsOf, listOf, textsOf } from '../fields.ts';
+import { toLine } from '../lines.ts';
+import { digestOf } from '../content/oci/digest.ts';
+import type { Redactor } from './redaction.ts';
 import type { Cluster } from '../cluster/client.ts';
 import type { StoredObject } from '../cluster/storedObject.ts';
 import { agentNamespace, reportNamespace, upgradeBundleKind } from './upgradeBundle.ts';
@@ -40,14 +43,21 @@ const kinds: readonly (readonly [apiVersion: string, kind: string, namespaces?: 
   ['v1', 'Event', [...podNamespaces, 'openshift-etcd', 'default']],
 ];
 
+/** The longest name of a file in characters, without its ending and the digest of a name that is cut. */
+const longestPart = 180;
 /** The number of lines from the end of each log. */
 const tailLines = 5000;
 
 /**
  * Reads the state of an update for a person who cannot reach the cluster: records, reports, events, image lists
- * and logs. Leaves out secrets. The last file, `failures.txt`, has what could not be read. Throws `interrupted`.
+ * and logs. `redactor` leaves out secrets, and counts them. The last file, `failures.txt`, has what could not be read.
+ * Throws `interrupted`.
  */
-export async function* gatherState(cluster: Cluster, context: Context): AsyncGenerator<GatheredFile> {
+export async function* gatherState(
+  cluster: Cluster,
+  redactor: Redactor,
+  context: Context,
+): AsyncGenerator<GatheredFile> {
   const failures: string[] = [];
   const attempt = async <T>(what: string, read: () => Promise<T>): Promise<T | undefined> => {
     checkInterrupted(context.signal);
@@ -67,11 +77,11 @@ export async function* gatherState(cluster: Cluster, context: Context): AsyncGen
       const objects = await attempt(`${kind}${place}`, read);
       if (!objects) continue;
       if (kind === 'Pod') pods.push(...objects);
-      if (kind === 'Node') yield* listImages(objects);
+      if (kind === 'Node') yield* listImages(objects, redactor);
       const list = kind === 'Node' ? objects.map(withoutImages) : objects;
       yield {
         path: `objects/${kind.toLowerCase()}${place}.json`,
-        content: `${JSON.stringify(list.map(redactObject), undefined, 2)}\n`,
+        content: `${JSON.stringify(redactor.object(list), undefined, 2)}\n`,
       };
     }
   }
@@ -80,21 +90,24 @@ export async function* gatherState(cluster: Cluster, context: Context): AsyncGen
     for (const container of listOf(fieldsOf(spec)['containers']).map((each) => String(each['name']))) {
       const own = listOf(fieldsOf(status)['containerStatuses']).find((each) => each['name'] === container);
       for (const previous of Number(own?.['restartCount'] ?? 0) > 0 ? [false, true] : [false]) {
-        const path = `logs/${namespace}/${name}/${container}${previous ? '.previous' : ''}.log`;
+        const place = [namespace, name, container].map(pathPart).join('/');
+        const path = `logs/${place}${previous ? '.previous' : ''}.log`;
         const log = await attempt(path, () => cluster.readLog({ name, namespace }, { container, tailLines, previous }));
-        if (log !== undefined) yield { path, content: redactText(log) };
+        if (log !== undefined) yield { path, content: redactor.text(log) };
       }
     }
   }
-  yield { path: 'failures.txt', content: failures.map((line) => `${redactText(line)}\n`).join('') };
+  yield { path: 'failures.txt', content: failures.map((line) => `${redactor.text(toLine(line))}\n`).join('') };
 }
 
-function listImages(nodes: readonly StoredObject[]): GatheredFile[] {
+function listImages(nodes: readonly StoredObject[], redactor: Redactor): GatheredFile[] {
   return nodes.map(({ metadata, status }) => ({
-    path: `nodes/${metadata.name}-images.txt`,
-    content: listOf(fieldsOf(status)['images'])
-      .map(({ names, sizeBytes }) => `${String(sizeBytes)} ${textsOf(names).join(' ')}\n`)
-      .join(''),
+    path: `nodes/${pathPart(metadata.name)}-images.txt`,
+    content: redactor.text(
+      listOf(fieldsOf(status)['images'])
+        .map(({ names, sizeBytes }) => `${String(sizeBytes)} ${textsOf(names).join(' ')}\n`)
+        .join(''),
+    ),
   }));
 }
 
@@ -102,48 +115,15 @@ function withoutImages({ status, ...node }: StoredObject): StoredObject {
   return { ...node, status: { ...fieldsAt({ status }, 'status'), images: undefined } };
 }
 
-const redacted = 'REDACTED';
-
-/** Patterns of secrets in logs and objects, and what replaces each. */
-const secrets: readonly (readonly [RegExp, string])[] = [
-  [/-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----/g, redacted],
-  // Tokens of accounts (JWT).
-  [/\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*/g, redacted],
-  [/\b(Bearer|Basic)\s+(?!REDACTED)[\w+/=.~-]{6,}/gi, `$1 ${redacted}`],
-  // Users and passwords in URLs, such as those of proxies.
-  [/(\b[a-z][\w+.-]*:\/\/)[^\s/"'@]+@/gi, `$1${redacted}@`],
-  [
-    /((?:password|passwd|token|secret|auth|credential|api[-_]?key)\\?["']?\s*[:=]\s*\\?["']?)[^\s"'\\,;{}[\]]{4,}/gi,
-    `$1${redacted}`,
-  ],
-];
-
-/** Names of settings whose values are secret. */
-const secretName = /password|passwd|token|secret|credential|(?:^|[_-])auth$|[_-]key$/i;
-
-/** Returns a text without secrets: private keys, tokens, passwords, and credentials in URLs. */
-export function redactText(text: string): string {
-  return secrets.reduce((all, [pattern, replacement]) => all.replace(pattern, replacement), text);
-}
-
 /**
- * Returns an object of a cluster without secrets: without values of variables with a secret name, without data of
- * Secrets, and without the copies that clients keep of it.
+ * Returns a name of the cluster as a part of a path. Encodes all characters but letters, digits, `_`, `-` and `.` as in
+ * URLs, and a dot at the beginning too. Cuts a long name.
  */
-export function redactObject(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(redactObject);
-  if (typeof value === 'string') return redactText(value);
-  if (!isFields(value)) return value;
-  const isSecret = value['kind'] === 'Secret';
-  const isSecretVariable = typeof value['name'] === 'string' && secretName.test(value['name']);
-  return Object.fromEntries(
-    Object.entries(value).flatMap(([key, each]) => {
-      if (key === 'managedFields' || key === 'kubectl.kubernetes.io/last-applied-configuration') return [];
-      if (isSecret && (key === 'data' || key === 'stringData')) return [];
-      if (isSecretVariable && key === 'value') return [[key, redacted]];
-      return [
-        [key, typeof each === 'string' && secretName.test(key) && !/name$/i.test(key) ? redacted : redactObject(each)],
-      ];
-    }),
-  );
+function pathPart(name: string): string {
+  const encoded = Array.from(name, (character, index) => {
+    if (/^[\w-]$/.test(character) || (character === '.' && index > 0)) return character;
+    return [...Buffer.from(character)].map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, '0')}`).join('');
+  });
+  const part = encoded.join('');
+  return part.length <= longestPart ? part : `${part.slice(0, longestPart)}%${digestOf(part).slice(-12)}`;
 }

@@ -1,9 +1,11 @@
-import { readdir, readFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { mkdir, readdir, readFile, stat } from 'node:fs/promises';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { list as listTar } from 'tar';
 import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
-import { redactObject, redactText } from '../../../lib/update/gatherState.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { furnish, platformImage } from '../../fakes/cluster/site.ts';
@@ -84,7 +86,7 @@ describe('oc adm-upgrade-bundle gather', () => {
     const path = join(kubeconfigs.folder, 'state');
     const { code, stdout, stderr } = await run(`--dest-dir=${path}`, '--tar');
     expect(code, stderr).to.equal(0);
-    expect(stdout).to.match(/^wrote \d+ files to .*state\.tar\n$/);
+    expect(stdout).to.match(/^wrote \d+ files to .*state\.tar\nredacted /);
     expect(stderr).to.contain('warning: 3 parts could not be read: see failures.txt');
     const names: string[] = [];
     await listTar({ file: `${path}.tar`, onReadEntry: (entry) => void names.push(entry.path) });
@@ -93,26 +95,79 @@ describe('oc adm-upgrade-bundle gather', () => {
     expect((await readFile(`${path}.tar`, 'utf8')).includes('PodDisruptionBudget: ')).to.equal(true);
   });
 
-  const kept = ['secretName: bundle-token', 'the token is missing', 'https://mirror:5443/v2/', 'key: node-role/master'];
-  const removed: readonly (readonly [string, string])[] = [
-    ['Authorization: Bearer abcdef123456', 'abcdef123456'],
-    ['"auth": "dXNlcjpwYXNz"', 'dXNlcjpwYXNz'],
-    ['password=hunter22', 'hunter22'],
-    ['{\\"token\\":\\"abcdefgh\\"}', 'abcdefgh'],
-    ['https://joe:pw@mirror/v2/', 'joe:pw'],
-    [key, 'MHcCAQEE'],
-  ];
-  it('redacts secrets in texts and objects, and nothing else', async () => {
+  it('prints what it redacted and how often, and with --review each redacted line and no tar', async () => {
     await start();
-    for (const text of kept) expect(redactText(text)).to.equal(text);
-    for (const [text, secret] of removed) expect(redactText(text), text).not.to.contain(secret);
-    const object = {
-      kind: 'Secret',
-      data: { a: 'b' },
-      spec: { secretName: 'x', bearerToken: 'abc', list: [{ key: 'a' }] },
-    };
-    expect(redactObject(object)).to.deep.equal({
-      ...{ kind: 'Secret', spec: { secretName: 'x', bearerToken: 'REDACTED', list: [{ key: 'a' }] } },
-    });
+    const folder = join(kubeconfigs.folder, 'the state');
+    const { code, stdout, stderr } = await run(`--dest-dir=${folder}`, '--review');
+    expect(code, stderr).to.equal(0);
+    expect(stdout).to.match(/^objects\/pod-oc-upgrade-bundle\.json:\d+: "value": "REDACTED"$/m);
+    expect(stdout).to.match(/^logs\/.*\/agent\.log:2: proxy http:\/\/REDACTED@proxy:3128 REDACTED$/m);
+    expect(stdout)
+      .to.match(/^redacted environment variable: 1$/m)
+      .and.to.match(/^redacted private key: 2$/m);
+    expect(stdout.trimEnd().split('\n').at(-1)).to.equal(`To pack it: tar -cf '${folder}.tar' '${folder}'`);
+    expect((await stat(folder)).mode & 0o777).to.equal(0o700);
+    expect((await stat(join(folder, 'failures.txt'))).mode & 0o777).to.equal(0o600);
+    const data = await run(`--dest-dir=${folder}2`, '--review', '-o', 'json');
+    const { redacted } = JSON.parse(data.stdout) as { redacted: object[] };
+    expect(redacted).to.deep.include({ what: 'environment variable', count: 1 });
+    expect((await run('--tar', '--review')).stderr).to.contain('--review packs nothing, so it excludes --tar');
+  });
+
+  it('writes below its folder only, also if names of a cluster are paths', async () => {
+    await start();
+    await using hostile = await startHostileServer(['../../x', '..', '/etc', 'a\0b\nc', 'n'.repeat(300), 'worker-0']);
+    const config = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: hostile.url } })}`;
+    const folder = join(kubeconfigs.folder, 'a', 'b', 'state');
+    await mkdir(dirname(folder), { recursive: true });
+    const { code, stderr } = await runProgram(kubeconfigs.folder, 'gather', [config, `--dest-dir=${folder}`]);
+    expect(code, stderr).to.equal(0);
+    const names = await readdir(folder, { recursive: true });
+    expect(names).to.include.members([
+      ...['nodes/%2E.%2F..%2Fx-images.txt', 'nodes/%2E.-images.txt', 'nodes/%2Fetc-images.txt'],
+      ...['nodes/a%00b%0Ac-images.txt', 'nodes/worker-0-images.txt', 'logs/%2Ens/worker-0/%2E..log'],
+    ]);
+    expect(await readdir(dirname(folder))).to.deep.equal(['state']);
+    expect(await readdir(join(kubeconfigs.folder, 'a'))).to.deep.equal(['b']);
+    const tar = await runProgram(kubeconfigs.folder, 'gather', [config, `--dest-dir=${folder}`, '--tar']);
+    expect(tar.code, tar.stderr).to.equal(0);
+    const members: string[] = [];
+    await listTar({ file: `${folder}.tar`, onReadEntry: (entry) => void members.push(entry.path) });
+    expect(members).to.have.length.above(10);
+    const outside = members.filter(
+      (path) => !path.startsWith('upgrade-bundle-gather/') || /\/\.\.?(?:\/|$)/.test(path),
+    );
+    expect(outside).to.deep.equal([]);
   });
 });
+
+/** Starts a server in place of an API server, whose owner chose the names of its nodes and pods. */
+async function startHostileServer(names: readonly string[]): Promise<AsyncDisposable & { url: string }> {
+  const resources = ['Node', 'Pod'].map((kind) => {
+    return { name: `${kind.toLowerCase()}s`, kind, namespaced: kind === 'Pod', verbs: ['get', 'list'] };
+  });
+  const answer = (path: string): object | undefined => {
+    const items = names.map((name) => ({
+      metadata: { name, namespace: '.ns' },
+      spec: { containers: [{ name: '..' }] },
+      status: { images: [{ names: ['a'], sizeBytes: 1 }] },
+    }));
+    if (path === '/api/v1') return { kind: 'APIResourceList', groupVersion: 'v1', resources };
+    if (/\/(nodes|pods)$/.test(path)) return { kind: 'List', apiVersion: 'v1', metadata: {}, items };
+    return path.endsWith('/log') ? {} : undefined;
+  };
+  const server = createServer(({ url = '' }, response) => {
+    const body = answer(url.replace(/\?.*/s, ''));
+    response.writeHead(body ? 200 : 404, { 'content-type': 'application/json' });
+    response.end(JSON.stringify(body ?? { kind: 'Status', status: 'Failure', code: 404, reason: 'NotFound' }));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+}
