@@ -230,6 +230,34 @@ describe('execute', () => {
   });
 });
 
+describe('the password of a URL', () => {
+  const url = 'http://bob:SECRET@127.0.0.1:1';
+  const lines: readonly (readonly [program: string, ...args: string[]])[] = [
+    ['oc-adm_upgrade_bundle', 'status', `--server=${url}`],
+    ['oc-adm_upgrade_bundle', 'status', '--server=bob:SECRET@127.0.0.1:1'],
+    ['oc-adm_upgrade_bundle', 'doctor', `--server=${url}`, '-o', 'json'],
+    ['oc-adm_upgrade_bundle', 'verify', url],
+    ['oc-adm_upgrade_bundle', 'create', '--version=4.20.3', `--graph-url=${url}/g`, '--print-config'],
+    ['oc-adm_upgrade_bundle', 'create', '--version=4.20.3', `--signature-store=${url}/SEC/RET@x`, '--print-config'],
+    ['oc-adm_upgrade_bundle', 'dance', url],
+    [
+      'oc-adm_release_mirror_config',
+      'list',
+      'versions',
+      '--channel=stable-4.20',
+      `--graph-url=${url}`,
+      '--retry-timeout=1s',
+    ],
+    ['oc-adm_release_mirror_config', '4.20.3', `--to=${url}/a`, '--retry-timeout=1s'],
+  ];
+  for (const [program, ...args] of lines)
+    it(`is not printed by ${args.join(' ').replaceAll('SECRET', '…')}`, async () => {
+      const env = { HOME: '/nonexistent', HTTP_PROXY: 'http://p:SECRET@127.0.0.1:2' };
+      const { stdout, stderr } = await executeProgram(program, [...args, '-v'], { env });
+      expect(`${stdout}${stderr}`).to.not.equal('').and.to.not.include('SECRET');
+    });
+});
+
 describe('executeProgram', () => {
   it('runs in the folder that it is given, and returns from it, however many run at a time', async () => {
     const here = process.cwd();

@@ -11,6 +11,7 @@ import { readImageList } from '../../release-mirror-config/imageList.ts';
 import { bundleConfig, createOptions, type createPositionals } from './createOptions.ts';
 import { toPlainCreated, formatCreated } from './createReport.ts';
 import { checkArguments, checkPatch, configArguments, readSiteReport, createRequestOf } from './createRequest.ts';
+import { withoutUrlPasswords } from '../../../lib/urlPasswords.ts';
 import { Lines } from '../../../lib/lines.ts';
 
 /** Creates the bundle that the arguments of `create` describe, and prints what to carry. Throws what createBundle throws. */
@@ -25,7 +26,9 @@ export async function runCreate(
   const site = await readSiteReport(given.for);
   const args = { ...given, arch: given.arch ?? (site && parseArchitecture(site.arch)) };
   if (args.printConfig) {
-    terminal.print(Lines.split(formatOptionFile(configArguments(args, site), createOptions, bundleConfig)));
+    terminal.print(
+      Lines.split(withoutUrlPasswords(formatOptionFile(configArguments(args, site), createOptions, bundleConfig))),
+    );
     return;
   }
   const host = { root: '/', environment };

@@ -89,7 +89,7 @@ export async function findTarget(options: KubeconfigOptions): Promise<KubeTarget
     });
   }
   if (!['http:', 'https:'].includes(URL.parse(server)?.protocol ?? '')) {
-    throw new PluginError('invalid-file', `the server “${server}” of ${source} is not an http or https URL`);
+    throw new PluginError('invalid-file', `the server of ${source} is not an http or https URL`);
   }
   const user = overrideUser(userName === '' ? {} : entryOf(config.users, 'user', userName, source), options);
   const namespace = options.namespace || text(context['namespace']) || 'default';
