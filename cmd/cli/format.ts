@@ -74,6 +74,15 @@ function splitWord(word: string, width: number): string[] {
 /** The width of text that is not for a terminal, in characters. */
 export const defaultWidth = 100;
 
+/**
+ * Breaks a line that may quote others, with an indent after its first line: a text with blanks cannot choose what begins a
+ * line. `width` is in characters.
+ */
+export function breakHanging(line: string, width: number): string[] {
+  const [first = '', ...others] = breakLine(line, width - 2);
+  return [first, ...others.map((each) => `  ${each}`)];
+}
+
 /** Breaks a line at blanks into lines of a width, in characters. Does not split longer words. */
 export function breakLine(line: string, width: number): string[] {
   const lines: string[] = [];

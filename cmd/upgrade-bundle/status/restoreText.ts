@@ -1,6 +1,6 @@
 import { PluginError } from '../../../lib/errors.ts';
 import type { ClusterRestore, RestoreStep } from '../../../lib/update/clusterRestore.ts';
-import { breakLine, formatBytes, formatFields } from '../../cli/format.ts';
+import { breakHanging, formatBytes, formatFields } from '../../cli/format.ts';
 import { Lines } from '../../../lib/lines.ts';
 
 /** Formats the steps of a restore, or why there are none. `width` is that of the terminal. Commands are not wrapped. */
@@ -14,7 +14,7 @@ export function formatRestore({ record, backup, obstacles, cautions, steps }: Cl
     ...(copy === undefined ? [] : [['Copy', copy]]),
     ['Snapshot', `${formatBytes(size)}, ${digest}`],
   ];
-  const list = (texts: readonly string[]): string[] => texts.flatMap((text) => ['', ...breakLine(text, width)]);
+  const list = (texts: readonly string[]): string[] => texts.flatMap((text) => ['', ...breakHanging(text, width)]);
   const why =
     obstacles.length === 0
       ? []
@@ -32,7 +32,7 @@ export function formatRestore({ record, backup, obstacles, cautions, steps }: Cl
 
 function formatStep({ purpose, nodes, commands }: RestoreStep, number: number, width: number): string[] {
   const place = nodes.length === 0 ? '' : ` On ${nodes.join(', ')}:`;
-  return ['', ...breakLine(`${number}. ${purpose}${place}`, width), ...commands.map((command) => `     ${command}`)];
+  return ['', ...breakHanging(`${number}. ${purpose}${place}`, width), ...commands.map((command) => `     ${command}`)];
 }
 
 /** Returns the error for a backup that cannot be restored. */

@@ -1,6 +1,6 @@
 import { phaseOf, type NodeProgress, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import type { Accents } from '../../cli/colors.ts';
-import { breakLine, formatBar, formatBytes, formatCount, formatFields, formatTable } from '../../cli/format.ts';
+import { breakHanging, formatBar, formatBytes, formatCount, formatFields, formatTable } from '../../cli/format.ts';
 import { phaseAccents } from './record.ts';
 import {
   accentOf,
@@ -49,7 +49,7 @@ export function formatStatus(
   if (!bundle) return { text: new Lines(...mirrors.slice(1)), accents: {} };
   const title = formatTitleText(bundle, elapsed);
   const conditions = formatConditions(view.conditions, width);
-  const head = [...breakLine(formatTitle(bundle, elapsed), width), ...formatFields(view.problem, width).lines];
+  const head = [...breakHanging(formatTitle(bundle, elapsed), width), ...formatFields(view.problem, width).lines];
   const full = [
     ...head,
     ...formatFields(view.facts, width).lines,
@@ -129,7 +129,7 @@ function formatRows(
   const short = format(isLong ? 1 : 0);
   const blocks = rows.map((row, index) => [
     ...(isLong ? [row[0] ?? '', `  ${short[index] ?? ''}`] : [short[index] ?? '']),
-    ...breakLine(row.at(-1) ?? '', width - 4).map((line) => `    ${line}`.trimEnd()),
+    ...breakHanging(row.at(-1) ?? '', width - 4).map((line) => `    ${line}`.trimEnd()),
   ]);
   return ['', ...blocks.flat().filter((line) => line !== '')];
 }

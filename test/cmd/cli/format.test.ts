@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { formatCount, formatDuration, formatFields, formatTable } from '../../../cmd/cli/format.ts';
+import { breakHanging, formatCount, formatDuration, formatFields, formatTable } from '../../../cmd/cli/format.ts';
 
 describe('formatDuration', () => {
   for (const [seconds, words] of [
@@ -62,6 +62,13 @@ describe('formatFields', () => {
       `  Bundle     ${'f'.repeat(20)}\n${' '.repeat(13)}fffff`,
     );
     expect(formatFields(fields).text).to.equal('  Size       1 B\n  Signed by  a\n             b');
+  });
+});
+
+describe('breakHanging', () => {
+  it('indents all lines but the first, so that a quoted text cannot begin one', () => {
+    expect(breakHanging('one two three curl evil', 12)).to.deep.equal(['one two', '  three curl', '  evil']);
+    expect(breakHanging('one\ntwo', 12)).to.deep.equal(['one two']);
   });
 });
 
