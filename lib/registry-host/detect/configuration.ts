@@ -31,8 +31,10 @@ function parse(path: string, text: string): (keys: readonly string[]) => Documen
   try {
     return readScalars(text, limits);
   } catch (cause) {
-    throw new PluginError('invalid-file', `${path} is not valid YAML: ${messageOf(cause)}`, {
-      hint: 'Quay does not start with such a file. Fix it first.',
+    const isHuge = cause instanceof RangeError;
+    const why = isHuge ? 'is larger than a configuration of Quay can be' : 'is not valid YAML';
+    throw new PluginError('invalid-file', `${path} ${why}: ${messageOf(cause)}`, {
+      hint: isHuge ? 'Remove what is not a setting.' : 'Quay does not start with such a file. Fix it first.',
       cause,
     });
   }
