@@ -118,12 +118,8 @@ function formatRows(
   const table = formatTable([header, ...rows], right, width).lines;
   const indent = table[0]?.indexOf(header.at(-1) ?? '') ?? 0;
   if (width - indent >= narrowest) return ['', ...table];
-  const format = (from: number): readonly string[] =>
-    formatTable(
-      rows.map((row) => row.slice(from, -1)),
-      [],
-      width,
-    ).lines;
+  // Not wrapped, because each row needs its own line.
+  const format = (from: number): readonly string[] => formatTable(rows.map((row) => row.slice(from, -1))).lines;
   // A long name gets a line of its own.
   const isLong = format(0).some((line) => line.length > width);
   const short = format(isLong ? 1 : 0);
