@@ -166,7 +166,10 @@ describe('verify', () => {
       verify([await bundle.unpack(), `--digest=${bundle.result.digest ?? ''}`]),
     ]);
     expect([malformed, unread, silent, useless].map(({ code }) => code)).to.deep.equal([2, 1, 1, 2]);
-    expect(silent.stderr).to.include('has no digest of upgrade-4.12.4-x86_64.tar');
+    expect(silent.stderr).to.include('is not in the form of sha256sum');
+    await writeFile(sums, ['a', 'b'].map((name) => `${digestOf(name).slice('sha256:'.length)}  ${name}\n`).join(''));
+    const lacking = await verify([bundle.path, `--sha256=${sums}`]);
+    expect(lacking.stderr).to.include('has no digest of upgrade-4.12.4-x86_64.tar');
   });
 
   it('reads a bundle on a device that is larger', async function () {
