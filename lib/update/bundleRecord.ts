@@ -33,6 +33,8 @@ export interface BundleRequest extends Partial<Omit<UpgradeBundle['spec'], 'bund
   readonly file?: string;
 }
 
+type BundleSpec = Partial<UpgradeBundle['spec']> & Pick<UpgradeBundle['spec'], 'bundle'>;
+
 /** The result of a request. */
 export interface RecordChange {
   readonly bundle: UpgradeBundle;
@@ -121,11 +123,10 @@ export async function allowBundle(cluster: Cluster, request: BundleRequest): Pro
   const before = fieldsOf(current?.spec.bundle);
   const isWrong = Object.entries(stated).some(([field, value]) => (before[field] ?? value) !== value);
   if (current && isWrong && phaseOf(current) !== 'Detected') throw another(current);
-  // What is allowed cannot be changed, so the record is created again.
-  if (current && isWrong) await cluster.delete({ apiVersion, kind, metadata: { name } });
-  const spec = withoutAbsent({ ...settings, bundle: withoutAbsent({ ...stated, file }) });
+  const spec = { ...withoutAbsent(settings), bundle: withoutAbsent({ ...stated, file }) };
   const object = { apiVersion, kind, metadata: { name }, spec };
-  if (!current || isWrong) return { bundle: (await cluster.create(object)) as UpgradeBundle, outcome: 'created' };
+  if (!current) return { bundle: (await cluster.create(object)) as UpgradeBundle, outcome: 'created' };
+  if (isWrong) return { bundle: await replace(cluster, current, spec), outcome: 'configured' };
   const after = await change(cluster, current, { spec });
   return { bundle: after, outcome: isSame(current, after) ? 'unchanged' : 'configured' };
 }
@@ -207,6 +208,27 @@ export async function cleanRecords(
   for (const { metadata } of chosen)
     await cluster.delete({ apiVersion, kind, metadata: { name: metadata.name } }, { dryRun });
   return chosen.map(({ metadata }) => metadata.name);
+}
+
+/**
+ * Creates a record again with the changes, because what it allows cannot be changed. Keeps everything else of it. Throws
+ * `conflict` if it has changed since it was read, and leaves it as it is if the API server refuses the changes.
+ */
+async function replace(cluster: Cluster, current: UpgradeBundle, changes: BundleSpec): Promise<UpgradeBundle> {
+  const { name, uid, resourceVersion, labels, annotations } = current.metadata;
+  const spec = { ...current.spec, ...changes, bundle: { ...current.spec.bundle, ...changes.bundle } };
+  const object = { apiVersion, kind, metadata: { name, ...withoutAbsent({ labels, annotations }) }, spec };
+  // The API server checks an object before it answers that there is one.
+  await cluster.create(object, { dryRun: true }).catch(ignoring('conflict'));
+  const old = { apiVersion, kind, metadata: { name, ...withoutAbsent({ uid, resourceVersion }) } };
+  await cluster.delete(old);
+  try {
+    return (await cluster.create(object)) as UpgradeBundle;
+  } catch (cause) {
+    if (!isPluginError(cause)) throw cause;
+    const hint = `Apply the bundle again with all settings. The record had ${JSON.stringify(current.spec)}.`;
+    throw new PluginError(cause.code, `${name} is removed, but not created again: ${cause.message}`, { hint, cause });
+  }
 }
 
 async function change(

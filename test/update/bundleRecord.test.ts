@@ -13,10 +13,32 @@ import { upgradeBundleDefinition } from '../../lib/update/upgradeBundleDefinitio
 import type { Digest } from '../../lib/content/oci/digest.ts';
 import type { TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { connectTo, startCluster, type StartedCluster } from '../support/cluster.ts';
+import { fieldsAt, fieldsOf, listOf, type Fields } from '../../lib/fields.ts';
 import { failureOf } from '../support/program/failure.ts';
 
 const digest: Digest = `sha256:${'a'.repeat(64)}`;
 const other: Digest = `sha256:${'b'.repeat(64)}`;
+
+const specSchema = fieldsAt(
+  listOf(fieldsAt(upgradeBundleDefinition(), 'spec')['versions'])[0],
+  ...['schema', 'openAPIV3Schema', 'properties', 'spec'],
+);
+const texts = [digest, '4.19.3', '/mnt/drive', 'ack-4.19-api-removals', 'drains', 'AnyRisk'];
+
+/** Returns a value other than the default for a schema of the definition. Fails for a pattern that no text has. */
+function sampleOf({ type, properties, items, enum: choices, pattern = '' }: Fields): unknown {
+  if (type === 'object')
+    return Object.fromEntries(
+      Object.entries(fieldsOf(properties)).map(([key, each]) => [key, sampleOf(fieldsOf(each))]),
+    );
+  if (type === 'array') return [sampleOf(fieldsOf(items))];
+  if (type === 'boolean') return true;
+  const sample = ((choices as string[] | undefined) ?? texts).findLast((each) =>
+    new RegExp(pattern as string).test(each),
+  );
+  if (sample === undefined) throw new Error(`no sample for ${String(pattern)}: add one to texts`);
+  return sample;
+}
 
 describe('the record of a bundle', () => {
   let server: TestApiServer;
@@ -28,9 +50,9 @@ describe('the record of a bundle', () => {
     server.put(upgradeBundleDefinition());
   });
   afterEach(() => connected.close());
-  const put = (name: string, phase: string, spec: object = { bundle: { digest } }): void => {
+  const put = (name: string, phase: string, spec: object = { bundle: { digest } }, marks: object = {}): void => {
     const api = { apiVersion: 'upgrade-bundle.openshift.io/v1alpha1', kind: 'UpgradeBundle' };
-    server.put({ ...api, metadata: { name }, spec, status: { phase, version: '4.19.4' } });
+    server.put({ ...api, metadata: { name, ...marks }, spec, status: { phase, version: '4.19.4' } });
   };
   const find = async (name: string): Promise<UpgradeBundle> => chooseRecord(await listRecords(connected.cluster), name);
   const allow = (changes: Partial<Parameters<typeof allowBundle>[1]> = {}) =>
@@ -61,9 +83,35 @@ describe('the record of a bundle', () => {
 
   it('takes another digest as long as nothing is verified', async () => {
     await allow({ digest: other });
-    expect(await allow({ hold: true })).to.include({ outcome: 'created' });
+    expect(await allow({ hold: true })).to.include({ outcome: 'configured' });
     expect((await find('4.19.4-x86-64')).spec).to.deep.include({ bundle: { digest }, hold: true });
     expect(await listRecords(connected.cluster)).to.have.length(1);
+  });
+
+  const stated = { digest: other, version: '4.19.3', releaseDigest: other, file: '/dev/sdb' } as const;
+  const changes = {
+    digest: { digest },
+    version: { digest: other, version: '4.19.4' },
+    'digest of the release': { digest: other, releaseDigest: digest },
+    'digest and device': { digest, file: '/dev/sdc' },
+    'whole bundle': { digest, version: '4.19.4', releaseDigest: digest },
+  } as const;
+  for (const [what, request] of Object.entries(changes)) {
+    it(`keeps every other setting if another ${what} replaces what is allowed`, async () => {
+      const { bundle: _, ...settings } = sampleOf(specSchema) as Record<string, unknown>;
+      expect(Object.keys(settings)).to.include.members(['hold', 'backupTo', 'acknowledge', 'ignore']);
+      const marks = { labels: { site: 'north' }, annotations: { note: 'night shift' } };
+      put('4.19.4-x86-64', 'Detected', { ...settings, bundle: stated }, marks);
+      const { bundle } = await allow(request);
+      expect(bundle.spec).to.deep.equal({ ...settings, bundle: { ...stated, ...request } });
+      expect(bundle.metadata).to.deep.include(marks);
+    });
+  }
+
+  it('stays as it is if the API server refuses what replaces it', async () => {
+    await allow({ digest: other, hold: true });
+    await failureOf(allow({ acknowledge: ['not an acknowledgement'] }));
+    expect((await find('4.19.4-x86-64')).spec).to.deep.include({ bundle: { digest: other }, hold: true });
   });
 
   it('is for one bundle, and for one at a time', async () => {

@@ -84,13 +84,9 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
       .sort((a, b) => (sortKey(a) < sortKey(b) ? -1 : 1));
   }
 
-  /** Creates an object. Throws 409 if it exists, 404 without its namespace, 422 if it is invalid. */
+  /** Creates an object. Throws 404 without its namespace, 422 if it is invalid, then 409 if it exists. */
   create(place: Place, body: Json, { manager, dryRun, created = new Date() }: Writing): ApiObject {
     const { kind, namespace, name } = place;
-    if (this.get(place)) {
-      const details = { name, group: kind.group, kind: kind.resource };
-      throw new Refusal(409, 'AlreadyExists', `${qualified(kind)} "${name}" already exists`, details);
-    }
     this.#demandNamespace(place);
     this.#demandDefinition(place);
     const { status, ...rest } = structuredClone(body);
@@ -110,6 +106,10 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
       },
     });
     validate(kind, object);
+    if (this.get(place)) {
+      const details = { name, group: kind.group, kind: kind.resource };
+      throw new Refusal(409, 'AlreadyExists', `${qualified(kind)} "${name}" already exists`, details);
+    }
     if (!entries(body)) noteUpdate(undefined, object, { manager }, kind.schema);
     return this.#store('ADDED', place, object, dryRun);
   }
