@@ -67,8 +67,8 @@ function checkNames(values: ParsedLine['values'], options: OptionRecord, positio
 }
 
 /**
- * Throws `usage` for words that the parser misreads: it reads any value of a boolean except `true` as `false`, and
- * ignores a number or a repeatable option without a value.
+ * Throws `usage` for an option without a value, and for a boolean with a value except `true` and `false`. The parser
+ * drops or misreads both: the words `--extra-image=` at the end of a line would leave out the option.
  */
 function checkWords(words: readonly string[], options: OptionRecord): void {
   for (const [index, word] of words.entries()) {
@@ -81,10 +81,11 @@ function checkWords(words: readonly string[], options: OptionRecord): void {
         hint: `--${name} alone switches it on, --no-${name} off.`,
       });
     }
-    const isIgnored = (option.type === 'number' || option.repeatable === true) && value === undefined;
-    if (isIgnored && (words[index + 1] ?? '-').startsWith('-')) {
+    if (option.type === 'boolean') continue;
+    const takesDash = value !== undefined || (option.type === 'string' && !option.repeatable);
+    const given = value ?? words[index + 1] ?? '';
+    if (given === '' || (!takesDash && given.startsWith('-')))
       throw new PluginError('usage', `--${name} needs a value`);
-    }
   }
 }
 
@@ -119,8 +120,9 @@ export async function checkValue(
     throw new PluginError('usage', `${name} must be a whole number from ${least} to ${most}`);
   }
   if (type === 'boolean') return;
-  // The parser reads `--no-output` as false.
-  if (typeof value !== 'string' || value === '') throw new PluginError('usage', `${name} needs a value`);
+  // The parser reads `--no-output` as false, and takes `--` as the value of a short option.
+  if (typeof value !== 'string' || value === '' || value === '--')
+    throw new PluginError('usage', `${name} needs a value`);
   try {
     await check?.(value);
   } catch (error) {

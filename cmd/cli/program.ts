@@ -60,7 +60,7 @@ export async function parse(
       async ({ _: rest, ...values }) => {
         const { command } = await entry.load();
         if (values['help'] === true) printed = await formatHelp(program, entry, width);
-        else if (isDefault && asksForVersion(values)) printed = versionText;
+        else if (isDefault && asksForVersion(values, words)) printed = versionText;
         else {
           if (isDefault) checkCommandWord(values, rest, command, program);
           const line = { words, values: await addFile(values, command, stdin), rest: isDefault ? rest : rest.slice(1) };
@@ -136,8 +136,9 @@ function describeCommand(parser: Argv, { positionals = {}, options }: Command, i
 }
 
 /** Returns whether `--version` is given, without a value for an option of that name. */
-function asksForVersion({ version }: ParsedLine['values']): boolean {
-  return version === true || version === '';
+function asksForVersion({ version }: ParsedLine['values'], words: readonly string[]): boolean {
+  const next = words[words.indexOf('--version') + 1];
+  return version === true || (version === '' && words.includes('--version') && next !== '');
 }
 
 function toYargs(options: OptionRecord): Record<string, Options> {

@@ -1,6 +1,10 @@
 import { expect } from 'chai';
 import { executeProgram } from '../../support/program/execution.ts';
 import { parse, normalizeWords } from '../../../cmd/cli/program.ts';
+import { camelCase } from '../../../cmd/cli/arguments.ts';
+import { namesOf, type Option } from '../../../cmd/cli/command.ts';
+import { commonOptions, normalizeWord } from '../../../cmd/cli/commonOptions.ts';
+import { failureOf } from '../../support/program/failure.ts';
 import { programs } from '../../support/project/docs.ts';
 
 /** Returns the arguments that a command gets for a command line. Throws its errors. */
@@ -30,6 +34,54 @@ describe('the arguments of commands', () => {
       ]);
     }
   });
+
+  /** Returns the ways to spell an option without its value. The last one of a line may also be one without “=”. */
+  const emptySpellings = (name: string, { type }: Option): { joined: string[]; separate: string[][] } => {
+    const dashed = name.length === 1 ? `-${name}` : `--${name}`;
+    const hasBare = type === 'boolean' || name === 'version' || normalizeWord(dashed) !== dashed;
+    const group = name.length === 1 ? [[`-q${name}`]] : [];
+    return {
+      joined: [...new Set([`${dashed}=`, `--${name}=`, `--${camelCase(name)}=`])],
+      separate: hasBare ? [] : [[dashed, ''], [dashed], ...group],
+    };
+  };
+
+  for (const program of programs)
+    it(`of ${program.name} are refused without the value of an option, in each place and spelling`, async () => {
+      const accepted: string[] = [];
+      // Commands share option records.
+      const tried = new Set<object>();
+      for (const entry of program.commands) {
+        const own = entry.usage.split(' ', 1).filter((word) => word !== '$0');
+        const { command } = await entry.load();
+        const argument = Object.keys(command.positionals ?? {}).length > 0 ? ['x'] : [];
+        // Who asks for help gets it.
+        const { help: _, ...common } = commonOptions;
+        for (const [name, option] of Object.entries<Option>({ ...common, ...command.options })) {
+          if (tried.has(option)) continue;
+          tried.add(option);
+          for (const each of [...namesOf([name, option]), ...[option.hiddenAlias ?? []].flat()]) {
+            const { joined, separate } = emptySpellings(each, option);
+            const lines = [
+              ...joined.map((word) => [word, ...argument]),
+              ...[...joined.map((word) => [word]), ...separate].flatMap((spelling) => [
+                [...argument, ...spelling],
+                [...argument, ...spelling, '--verbose'],
+                [...spelling, '--', ...argument],
+              ]),
+            ].map((words) => [...own, ...words]);
+            for (const line of lines) {
+              const failure = await failureOf(parse(program, normalizeWords(line), () => Promise.resolve())).catch(
+                () => undefined,
+              );
+              if (failure?.code !== 'usage') accepted.push(line.join(' '));
+            }
+          }
+        }
+      }
+      expect(accepted.join('\n')).to.equal('');
+      expect(tried.size).to.be.greaterThan(30);
+    });
 
   it('have -o yaml in each command that has -o json', async () => {
     for (const { name, commands } of programs)
