@@ -7,7 +7,7 @@ export const command = defineCommand({
   details:
     'Before the update has started, this stops the agents, removes the pins and restores what was paused. The cluster is then as it ' +
     'was before. After the cluster version operator has started, an update cannot be aborted: the command prints what to do, and ' +
-    'changes nothing.',
+    'changes nothing. The controller aborts the update. If no agent has reported, the request waits for one, and the command does not.',
   positionals: recordArgument,
   options: {
     wait: { type: 'boolean', default: true, describe: 'Wait until the update is aborted' },
@@ -28,7 +28,9 @@ export const command = defineCommand({
     if (args.wait) {
       const silence = await describeSilence(cluster);
       if (silence !== undefined) context.log('warn', silence);
-      await awaitAbort(cluster, bundle.metadata.name, { timeout: args.timeout * 1000 }, context);
+      // Without agents there is nothing to wait for.
+      const timeout = silence === undefined ? args.timeout * 1000 : 0;
+      await awaitAbort(cluster, bundle.metadata.name, { timeout }, context);
     }
     const { name } = bundle.metadata;
     const words = `upgradebundle/${name} ${args.wait ? 'aborted' : 'is being aborted'}`;

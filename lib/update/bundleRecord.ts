@@ -10,9 +10,11 @@ import {
   abortAnnotation,
   activeBundle,
   hasEnded,
+  isAbortRequested,
   phaseOf,
   resumeAnnotation,
   upgradeBundleKind,
+  withdrawAbort,
   type UpgradeBundle,
 } from './upgradeBundle.ts';
 import { awaitDone, type WaitOptions } from '../waiting.ts';
@@ -107,7 +109,7 @@ export async function* followRecord(
 /**
  * Allows a bundle by its digest: creates its UpgradeBundle, or completes the one of that name that an agent proposed.
  * Corrects a wrong digest until a bundle is verified. Keeps fields that are not requested. Throws `conflict` if another
- * update is running, or if the record belongs to another bundle.
+ * update is running, if the record belongs to another bundle, or if it is to be aborted.
  */
 export async function allowBundle(cluster: Cluster, request: BundleRequest): Promise<RecordChange> {
   const { name: requestedName, digest, version, releaseDigest, file, ...settings } = request;
@@ -118,7 +120,7 @@ export async function allowBundle(cluster: Cluster, request: BundleRequest): Pro
   const name = requestedName ?? (isAllowed ? allowed.metadata.name : `bundle-${hexOf(digest).slice(0, 12)}`);
   const current = records.find(({ metadata }) => metadata.name === name);
   if (allowed && allowed !== current) throw isAllowed ? duplicate(allowed) : occupied(allowed);
-  if (current && hasEnded(current)) throw ended(current);
+  if (current) requireWanted(current);
   const stated = withoutAbsent({ digest, version, releaseDigest });
   const before = fieldsOf(current?.spec.bundle);
   const isWrong = Object.entries(stated).some(([field, value]) => (before[field] ?? value) !== value);
@@ -131,9 +133,9 @@ export async function allowBundle(cluster: Cluster, request: BundleRequest): Pro
   return { bundle: after, outcome: isSame(current, after) ? 'unchanged' : 'configured' };
 }
 
-/** Starts an update that `hold` or `holdBetween` stopped. Throws `conflict` if it has ended. */
+/** Starts an update that `hold` or `holdBetween` stopped. Throws `conflict` if it has ended, or is to be aborted. */
 export async function resumeUpdate(cluster: Cluster, bundle: UpgradeBundle): Promise<RecordChange> {
-  if (hasEnded(bundle)) throw ended(bundle);
+  requireWanted(bundle);
   const { version } = bundle.status ?? {};
   const isBetween = bundle.spec.holdBetween === true && version !== undefined;
   const metadata = isBetween && { metadata: { annotations: { [resumeAnnotation]: version } } };
@@ -182,7 +184,9 @@ export async function awaitAbort(cluster: Cluster, name: string, wait: WaitOptio
     const isBegun = phaseOf(bundle) === 'Upgrading' && !(await clearRefused(cluster, bundle));
     if (isBegun || phaseOf(bundle) === 'Completed') throw begun(bundle);
     return new PluginError('not-ready', `${name} is not aborted yet; its phase is ${phaseOf(bundle)}`, {
-      hint: 'The controller aborts it. Check that it runs: oc -n oc-upgrade-bundle get pods.',
+      hint:
+        'The controller aborts it as soon as it runs. Check it: oc -n oc-upgrade-bundle get pods. ' +
+        `To withdraw the request: ${withdrawAbort(bundle)}.`,
     });
   };
   await awaitDone(check, wait, context);
@@ -249,6 +253,18 @@ function isSame(before: UpgradeBundle, after: UpgradeBundle): boolean {
     JSON.stringify([before.spec, before.metadata.annotations]) ===
     JSON.stringify([after.spec, after.metadata.annotations])
   );
+}
+
+/** Throws `conflict` if an update has ended, or if the controller will abort it. */
+function requireWanted(bundle: UpgradeBundle): void {
+  if (hasEnded(bundle)) throw ended(bundle);
+  if (!isAbortRequested(bundle)) return;
+  const { name } = bundle.metadata;
+  throw new PluginError('conflict', `${name} is to be aborted, and is ${phaseOf(bundle)}`, {
+    hint:
+      `To start over: oc adm-upgrade-bundle abort ${name} waits until it is aborted; then clean and apply. ` +
+      `To continue the update instead: ${withdrawAbort(bundle)}.`,
+  });
 }
 
 function occupied({ metadata, ...bundle }: UpgradeBundle): PluginError {

@@ -188,6 +188,16 @@ export function hasEnded(bundle: UpgradeBundle): boolean {
   return ['Completed', 'Failed'].includes(phaseOf(bundle));
 }
 
+/** Returns whether a user has requested to abort an update that has not ended. */
+export function isAbortRequested(bundle: UpgradeBundle): boolean {
+  return bundle.metadata.annotations?.[abortAnnotation] === 'true' && !hasEnded(bundle);
+}
+
+/** Returns the command line that withdraws a request to abort. */
+export function withdrawAbort({ metadata: { name } }: UpgradeBundle): string {
+  return `oc annotate upgradebundle ${name} ${abortAnnotation}-`;
+}
+
 /** Returns whether an update has reached a phase, and has not failed. */
 export function isAtLeast(bundle: UpgradeBundle, least: Phase): boolean {
   const phase = phaseOf(bundle);

@@ -1,5 +1,5 @@
 import { conditionsOf } from '../../../lib/cluster/storedObject.ts';
-import { hasEnded, phaseOf, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
+import { hasEnded, isAbortRequested, phaseOf, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import { ignoring, PluginError } from '../../../lib/errors.ts';
 import type { NodeMirror } from '../../../lib/update/mirrorStates.ts';
 import { defineCommand } from '../../cli/command.ts';
@@ -108,7 +108,7 @@ export const command = defineCommand({
     for await (const followed of followRecord(cluster, args.name)) {
       if (!followed && last === '') context.log('info', 'waiting for a bundle to be detected or applied');
       if (followed && last.trim() === '') await warnOfAgents(followed);
-      const text = followed ? JSON.stringify([followed.spec, followed.status]) : ' ';
+      const text = followed ? JSON.stringify([followed.spec, followed.status, isAbortRequested(followed)]) : ' ';
       if (followed && text !== last) await showChange(followed);
       last = text;
       if (!followed || !hasEnded(followed)) continue;

@@ -3,11 +3,13 @@ import { nameSome } from '../../../lib/failures.ts';
 import type { NodeMirror } from '../../../lib/update/mirrorStates.ts';
 import {
   hasEnded,
+  isAbortRequested,
   phaseOf,
   summarizeNodes,
   type NodePhase,
   type NodeProgress,
   type UpgradeBundle,
+  withdrawAbort,
 } from '../../../lib/update/upgradeBundle.ts';
 import type { Accent } from '../../cli/colors.ts';
 import { formatCount, formatDuration } from '../../cli/format.ts';
@@ -114,7 +116,11 @@ export function formatTitle(bundle: UpgradeBundle, elapsed?: number): string {
 /** Returns the problems of an update that has not ended, in a few words. */
 export function problemsOf(bundle: UpgradeBundle): string[] {
   const failed = hasEnded(bundle) ? 0 : failedNodes(bundle).length;
-  return [...(isStalled(bundle) ? ['stalled'] : []), ...(failed > 0 ? [`${formatCount(failed, 'node')} failed`] : [])];
+  return [
+    ...(isAbortRequested(bundle) ? ['abort requested'] : []),
+    ...(isStalled(bundle) ? ['stalled'] : []),
+    ...(failed > 0 ? [`${formatCount(failed, 'node')} failed`] : []),
+  ];
 }
 
 /** Returns what is wrong and the next step. Empty if the update progresses, or waits for a decision. */
@@ -128,6 +134,9 @@ function describeProblem(bundle: UpgradeBundle): Fact[] {
   const [first, ...more] = failedNodes(bundle).map(({ name, message = 'failed' }) => `${name}: ${message}`);
   const others = more.length === 0 ? '' : `; ${formatCount(more.length, 'more node')}`;
   return [
+    ...(isAbortRequested(bundle)
+      ? [['Abort', `the controller aborts the update; to withdraw the request: ${withdrawAbort(bundle)}`] as const]
+      : []),
     ...(first === undefined
       ? []
       : ([

@@ -495,20 +495,41 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
 
   it('gives an update up, and waits until that is done', async () => {
     put('Loading');
+    report({ age: 60_000 });
     const { outcome } = start('abort');
     const annotated = (): unknown => server.find(api.apiVersion, api.kind, '4.19.4-x86-64')?.metadata['annotations'];
     await until(annotated);
     put('Failed');
     const { stdout, stderr } = await outcome;
     expect(stdout).to.equal('upgradebundle/4.19.4-x86-64 aborted\n');
-    // Without agents nothing aborts it, and the wait is long.
-    expect(stderr).to.match(/^4\.19\.4-x86-64 is Loading\nwarning: no agent has reported yet\./);
+    expect(stderr).to.equal('4.19.4-x86-64 is Loading\n');
     const planned = { dryRun: true, removed: ['4.19.4-x86-64'] };
     expect(JSON.parse((await run('clean', '--dry-run', '-o', 'json')).stdout)).to.deep.include(planned);
     expect((await run('clean')).stdout).to.equal('upgradebundle/4.19.4-x86-64 deleted\n');
     expect((await run('clean')).stdout).to.equal('There is nothing to remove.\n');
     const nothing = { dryRun: false, removed: [] };
     expect(JSON.parse((await run('clean', '-o', 'json')).stdout)).to.deep.include(nothing);
+  });
+
+  it('shows a pending abort first, and neither resumes nor applies what is to be aborted', async () => {
+    put('Detected', {}, true);
+    const { code, stderr } = await run('abort');
+    expect(code).to.equal(1);
+    expect(stderr).to.match(
+      /^4\.19\.4-x86-64 is Detected\nwarning: no agent has reported yet\. .*\nerror \(not-ready\): 4\.19\.4-x86-64 is not aborted yet; its phase is Detected\nhint: .*To withdraw the request: oc annotate upgradebundle 4\.19\.4-x86-64 upgrade-bundle\.openshift\.io\/abort-\.$/m,
+    );
+    expect((await run('status')).stdout.split('\n').slice(0, 2)).to.deep.equal([
+      '4.19.4-x86-64: Detected, abort requested',
+      '  Abort      the controller aborts the update; to withdraw the request: oc annotate upgradebundle 4.19.4-x86-64 upgrade-bundle.openshift.io/abort-',
+    ]);
+    for (const line of [['resume'], ['apply', `--digest=${digest}`]]) {
+      const refused = await run(...(line as [string]));
+      expect(refused.code).to.equal(1);
+      expect(refused.stderr).to.match(
+        /^error \(conflict\): 4\.19\.4-x86-64 is to be aborted, and is Detected\nhint: .* oc annotate /m,
+      );
+    }
+    expect(spec()).to.deep.include({ hold: true });
   });
 
   it('requests that an update is aborted, without a wait, and prints that as JSON', async () => {
