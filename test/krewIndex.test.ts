@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
@@ -45,6 +45,21 @@ describe('npm run krew', () => {
         .and.not.to.match(/example\.com|0{64}/);
       expect(await readFile(join(folder, 'krew-index/plugins', `${name}.yaml`), 'utf8')).to.equal(text);
     }
+  });
+
+  it('changes no checksums that are signed, and works if the manifests are signed too', async () => {
+    const read = () => readFile(join(folder, 'SHA256SUMS'), 'utf8');
+    const before = await read();
+    await writeFile(join(folder, 'SHA256SUMS.asc'), 'a signature');
+    const refused = await run(process.execPath, [script, folder, 'https://files.site.example.com']);
+    expect([refused.code, await read()]).to.deep.equal([1, before]);
+    expect(refused.stderr).to.match(/SHA256SUMS\.asc signs other checksums .*\n.* sign: gpg --armor --detach-sign /);
+    await rm(join(folder, 'SHA256SUMS.asc'));
+    await runSuccessfully(process.execPath, [script, folder, 'https://files.site.example.com']);
+    const signed = await read();
+    await writeFile(join(folder, 'SHA256SUMS.asc'), 'a signature');
+    await runSuccessfully(process.execPath, [script, folder, 'https://files.site.example.com']);
+    expect(await read()).to.equal(signed);
   });
 
   it('ends with 2 without an address', async () => {
