@@ -23,6 +23,8 @@ export interface ProgramIo {
   readonly executable: string;
   /** The delay of the first line of progress if stderr is not a terminal, in milliseconds. */
   readonly firstProgress?: number;
+  /** Returns whether there is no standard output; by default there is. */
+  readonly isOutputClosed?: () => boolean;
   /** Aborted to interrupt the command, which then cleans up and ends. */
   readonly signal: AbortSignal;
   /** Aborted with an error that ends the program immediately. */
@@ -57,6 +59,7 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
   let running: Command | undefined;
   const run: RunCommand = async (command, args) => {
     running = command;
+    if (printsForm(command, args) && io.isOutputClosed?.() === true) throw outputClosed();
     const { quiet, verbose, color, logFormat } = args as Arguments<typeof commonOptions>;
     terminal = await Terminal.open({
       ...streams,
@@ -96,6 +99,19 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
   ended.abort();
   await drain(stdout, stderr);
   return exitCode;
+}
+
+/** Returns whether a command line asks for a result in a form for programs, such as JSON. */
+function printsForm({ options }: Command, args: Readonly<Record<string, unknown>>): boolean {
+  const name = options['format'] ? 'format' : 'output';
+  const { choices, default: usual } = options[name] ?? {};
+  return choices !== undefined && args[name] !== usual;
+}
+
+function outputClosed(): PluginError {
+  return new PluginError('not-writable', 'the result cannot be written: standard output is closed', {
+    hint: 'Redirect it to a file or a pipe. If the program that starts this one discards the result on purpose, leave out -o.',
+  });
 }
 
 /** Waits until the streams have written everything, because an exit would lose data for a slow reader. */

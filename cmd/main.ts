@@ -1,4 +1,4 @@
-import { writeSync } from 'node:fs';
+import { constants, readFileSync, readlinkSync, writeSync } from 'node:fs';
 import { setFlagsFromString } from 'node:v8';
 import { messageOf, PluginError } from '../lib/errors.ts';
 import { toLine } from '../lib/lines.ts';
@@ -53,6 +53,7 @@ export async function runMain(program: Program, argv: readonly string[] = proces
     await execute(nameAsCalled(program, names), words, {
       ...{ stdout, stderr, environment, executable, signal },
       stdin: readStandardInput(),
+      isOutputClosed,
       broken: breakage.signal,
       listenToPackages,
       onCommand: limitHeap,
@@ -67,6 +68,20 @@ function findOldNode(): string | undefined {
   if (Number.parseInt(process.versions.node, 10) >= Number(least)) return undefined;
   const message = `this is Node.js ${process.versions.node}, and version ${least} or newer is needed`;
   return `${message}\nhint: Put a newer 'node' first on the path.`;
+}
+
+/**
+ * Returns whether standard output was closed when the process started (`>&-`). Node.js then opens /dev/null for reading
+ * and writing. A shell opens it for writing only. False if the system does not tell.
+ */
+function isOutputClosed(): boolean {
+  try {
+    const [, flags = '0'] = /^flags:\s*([0-7]+)/m.exec(readFileSync('/proc/self/fdinfo/1', 'utf8')) ?? [];
+    const isForBoth = (Number.parseInt(flags, 8) & (constants.O_RDWR | constants.O_WRONLY)) === constants.O_RDWR;
+    return isForBoth && readlinkSync('/proc/self/fd/1') === '/dev/null';
+  } catch {
+    return false;
+  }
 }
 
 /** Ends the process with a message that nothing else can print. */

@@ -317,6 +317,23 @@ describe('runProgram', () => {
       expect(await outcome).to.include({ code: 0, stderr: '' });
     });
 
+    it('and no result for a program if the pipe was closed at the start', async function () {
+      if (!existsSync('/proc/self/fdinfo/1')) this.skip();
+      const line = ['show', 'box', '--version=1'];
+      for (const [end, answer] of [
+        [['-o', 'json', '>&-'], /^1 error \(not-writable\): the result cannot be written: .* closed\nhint: /],
+        [['-o', 'json', '>/dev/null'], /^0 $/],
+        [['>&-'], /^0 $/],
+      ] as const) {
+        const words = [process.execPath, executable, ...line, ...end].join(' ');
+        const child = spawn('sh', ['-c', words], { stdio: ['ignore', 'pipe', 'pipe'] });
+        let stderr = '';
+        child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()));
+        const [code] = (await once(child, 'close')) as [number];
+        expect(`${code} ${stderr}`, words).to.match(answer);
+      }
+    });
+
     it('and reports once that it cannot write if a disk is full', async function () {
       if (!existsSync('/dev/full')) this.skip();
       const full = openSync('/dev/full', 'w');
