@@ -16,7 +16,8 @@ export interface PageStamp {
 interface Verdict {
   readonly kind: string;
   readonly title: string;
-  readonly isGood: boolean;
+  /** `doubtful`: nothing blocks, but something is still missing or may cause harm. */
+  readonly accent: 'good' | 'doubtful' | 'bad';
   readonly words: string;
 }
 
@@ -35,7 +36,7 @@ export function formatLintPage(result: LintResult, origin: PageStamp): string {
     ]);
   const checked = `${formatCount(objects, 'object')} in ${formatCount(files, 'file')} checked`;
   const verdict = {
-    ...{ kind: 'Manifests that need a registry', title: version, isGood: passed },
+    ...({ kind: 'Manifests that need a registry', title: version, accent: passed ? 'good' : 'bad' } as const),
     words: passed ? `Passed: ${checked}.` : `Failed: ${formatCount(failing, 'finding')}; ${checked}.`,
   };
   const heads = ['Severity', 'Status', 'Finding', 'Next step', 'Object', 'Place'];
@@ -48,17 +49,32 @@ export function formatPreflightPage(report: Preflight, origin: PageStamp): strin
   const blockers = findings.filter(({ severity, ignored }) => severity === 'blocker' && ignored !== true).length;
   const what = target === undefined ? 'boot' : `update to ${target}`;
   const checked = `${formatCount(nodes, 'node')} and ${formatCount(workloads, 'workload')} checked`;
-  const verdict = {
-    ...{ kind: 'Preflight of a cluster', title: `${cluster}: OpenShift ${version}`, isGood: ready },
-    words: ready
-      ? `Ready: the cluster can ${what} without a registry; ${checked}.`
-      : `Not ready: ${formatCount(blockers, 'blocker')} to fix before the cluster can ${what} without a registry; ${checked}.`,
-  };
+  const open = listOpen(findings);
+  const complete = open.length === 0 ? 'good' : 'doubtful';
+  const accent = ready ? complete : 'bad';
+  const words = {
+    good: `Ready: the cluster can ${what} without a registry; ${checked}.`,
+    doubtful: `No blockers, but not everything is ready to ${what} without a registry: ${open.join(', ')}; ${checked}.`,
+    bad: `Not ready: ${formatCount(blockers, 'blocker')} to fix before the cluster can ${what} without a registry; ${checked}.`,
+  }[accent];
+  const verdict = { kind: 'Preflight of a cluster', title: `${cluster}: OpenShift ${version}`, accent, words } as const;
   const rows = findings.map(({ severity, check, subject, message, advice, because, ignored }) => [
     ...[ignored === true ? 'ignored' : severity, check, nameSubject(subject), message],
     because === undefined ? advice : `${advice} ${because}`,
   ]);
   return format(verdict, listFindings(['Severity', 'Check', 'Object', 'Finding', 'Next step'], rows), origin);
+}
+
+/** Lists what findings leave open although none of them blocks: nodes without images, and warnings. */
+function listOpen(findings: Preflight['findings']): string[] {
+  const lacking = new Set(
+    findings.filter(({ check }) => check === 'images').map(({ subject }) => nameSubject(subject)),
+  );
+  const warnings = findings.filter(({ check, severity }) => check !== 'images' && severity !== 'info');
+  return [
+    ...(lacking.size > 0 ? [`${formatCount(lacking.size, 'node')} without all images`] : []),
+    ...(warnings.length > 0 ? [formatCount(warnings.length, 'warning')] : []),
+  ];
 }
 
 /** Formats the drills of a cluster as one HTML page: nodes and pods that failed first. */
@@ -84,7 +100,7 @@ export function formatDrillPage(cluster: string, drills: readonly NodeDrill[], o
     ]),
   );
   const verdict = {
-    ...{ kind: 'Drill without a registry', title: cluster, isGood: failed.length === 0 },
+    ...({ kind: 'Drill without a registry', title: cluster, accent: failed.length === 0 ? 'good' : 'bad' } as const),
     words:
       failed.length === 0
         ? `Passed: ${formatCount(drills.length, 'node')} started without a registry.`
@@ -105,12 +121,12 @@ function listFindings(heads: readonly string[], rows: readonly (readonly string[
     : listTable('Findings', heads, rows);
 }
 
-function format({ kind, title, isGood, words }: Verdict, main: Markup, { date, tool }: PageStamp): string {
+function format({ kind, title, accent, words }: Verdict, main: Markup, { date, tool }: PageStamp): string {
   return formatPage({
     title: `${kind}: ${title}`,
     header: markup`<p class="eyebrow">${kind}</p>
       <h1>${title}</h1>
-      <p class="${`notice ${isGood ? 'good' : 'bad'}`}"><strong>${words}</strong></p>`,
+      <p class="${accent === 'doubtful' ? 'notice' : `notice ${accent}`}"><strong>${words}</strong></p>`,
     main,
     footer: `${tool}, ${date.toISOString()}.`,
   });

@@ -59,6 +59,31 @@ describe('the pages of findings', () => {
       .and.not.to.include(-1);
     const ready = formatPreflightPage({ ...preflight, ready: true, findings: [] }, origin);
     expect(ready).to.contain('Ready: the cluster can update to 4.19.4').and.to.contain('Nothing was found');
+    expect(ready).to.contain('class="notice good"');
+  });
+
+  it('are green only if nothing is left to do', () => {
+    const missing = (name: string): Finding => ({
+      ...{ check: 'images', severity: 'info', subject: { kind: 'Node', name }, advice: 'Load them.' },
+      message: 'has 0 of the 40 images of 4.19.4',
+    });
+    const warning: Finding = {
+      ...{ check: 'pools', severity: 'warning', subject: { kind: 'MachineConfigPool', name: 'worker' } },
+      ...{ message: 'is paused', advice: 'Resume it.' },
+    };
+    for (const [findings, words] of [
+      [[missing('a'), missing('b')], '2 nodes without all images; '],
+      [[warning, missing('a')], '1 node without all images, 1 warning; '],
+      [[warning], '1 warning; '],
+    ] as const) {
+      const page = formatPreflightPage({ ...preflight, ready: true, findings }, origin);
+      expect(page).to.contain(
+        `No blockers, but not everything is ready to update to 4.19.4 without a registry: ${words}`,
+      );
+      expect(page)
+        .to.contain('class="notice"')
+        .and.not.to.match(/class="notice good"|Ready:/);
+    }
   });
 
   it('name a bundle by its path, as the table does', () => {
