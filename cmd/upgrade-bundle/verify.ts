@@ -25,6 +25,7 @@ const options = {
   },
   ...baseOption,
   ...outputOption('html'),
+  'list-bad': { type: 'boolean', describe: 'Print only the files to copy again, one on each line' },
   'sign-key': {
     type: 'string',
     describe: 'PEM file with a private key: with -o json, print a receipt, a signed in-toto statement',
@@ -49,13 +50,14 @@ export const command = defineCommand({
   examples: [
     ['upgrade-4.20.3-x86_64.tar', 'Check a bundle'],
     ['/dev/sdb --sha256=upgrade-4.20.3-x86_64.tar.sha256', 'Check a bundle on a USB drive, in place'],
+    ['upgrade-4.20.3-x86_64.tar --list-bad', 'Print the volumes to copy again'],
     ['upgrade-4.20.3-x86_64.tar -o json', 'Print every problem as JSON'],
     ['upgrade-4.20.3-x86_64.tar -o html > audit.html', 'Write a page for an auditor'],
     ['upgrade-4.20.3-x86_64.tar -o json --sign-key=key.pem > receipt.json', 'Write a signed report'],
   ],
   async run(args, { context, terminal, environment }) {
     const { toPlainVerified, toReceipt, formatVerified, verdictAccents } = await import('./verifyReport.ts');
-    const { verdictError, verdictOf } = await import('./report/verdict.ts');
+    const { listBadFiles, verdictError, verdictOf } = await import('./report/verdict.ts');
     const { addBases } = await import('../../lib/bundle/deltaBase.ts');
     const { openBundle } = await import('../../lib/bundle/open.ts');
     const { readSigningKey } = await import('../../lib/bundle/verify/receipt.ts');
@@ -67,6 +69,7 @@ export const command = defineCommand({
     if (args.signKey !== undefined && args.output !== 'json') {
       throw new PluginError('usage', '--sign-key needs -o json');
     }
+    if (args.listBad && args.output !== undefined) throw new PluginError('usage', '--list-bad excludes -o');
     const signKey = args.signKey === undefined ? undefined : await readSigningKey(args.signKey);
     const expectedKeys = await loadExpectedKeys(args.trustKey);
     const reading = { ...context, onEvent: terminal.transfer('Verifying') };
@@ -86,12 +89,14 @@ export const command = defineCommand({
         return Lines.split(formatAudit(report, { date: new Date(), tool, keys: expectedKeys }));
       },
     };
-    if (signKey) terminal.print(Lines.split(toReceipt(verified, signKey)));
+    const verdict = verdictOf(report);
+    if (args.listBad)
+      for (const file of listBadFiles(report, verdict, bundle.form === 'directory')) terminal.print(file);
+    else if (signKey) terminal.print(Lines.split(toReceipt(verified, signKey)));
     else await terminal.printResult(args.output, verified, forms, verdictAccents);
     for (const text of listOtherKeys(report.policies, expectedKeys)) context.log('warn', text);
     for (const { message } of report.warnings) context.log('warn', message);
     warnOfRisksIn(bundle.metadata, context);
-    const verdict = verdictOf(report);
     if (verdict.word !== 'Verified') throw verdictError(report, verdict);
   },
 });

@@ -85,7 +85,7 @@ const sizeLimit = 1024 * 1024;
  * file in another form.
  */
 export async function readDigestFile(path: string): Promise<Digest | undefined> {
-  return (await readDigests(path)).get(basename(path));
+  return (await readDigests(path))?.get(basename(path));
 }
 
 /**
@@ -102,11 +102,14 @@ export async function readCurrentDigest(
   return readDigestFile(path);
 }
 
-/** Reads the digests in `<bundle>.sha256` by file name: of a bundle and of its volumes. Throws `invalid-file`. */
-export async function readDigests(path: string): Promise<ReadonlyMap<string, Digest>> {
+/**
+ * Reads the digests in `<bundle>.sha256` by file name: of a bundle and of its volumes. Undefined if there is no such
+ * file that can be read. Throws `invalid-file`.
+ */
+export async function readDigests(path: string): Promise<ReadonlyMap<string, Digest> | undefined> {
   const folder = new RootFolder(dirname(path));
-  const file = `${basename(path)}.sha256`;
-  const bytes = await folder.read(file, sizeLimit).catch(() => Buffer.alloc(0));
+  const bytes = await folder.read(`${basename(path)}.sha256`, sizeLimit).catch(() => undefined);
+  if (bytes === undefined) return undefined;
   // If a name is listed twice, the first line counts.
   return new Map(
     parseDigests(Buffer.from(bytes), `${path}.sha256`)

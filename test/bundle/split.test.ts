@@ -8,6 +8,7 @@ import { findSplit } from '../../lib/bundle/split.ts';
 import { verifyBundle, type VerifyReport } from '../../lib/bundle/verify/verify.ts';
 import { digestOf } from '../../lib/content/oci/digest.ts';
 import { readContent } from '../../lib/content/store/store.ts';
+import { verdictOf } from '../../cmd/upgrade-bundle/report/verdict.ts';
 import { volumeName } from '../../lib/content/archive/volumes.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { repack } from '../support/archive/repack.ts';
@@ -153,6 +154,14 @@ describe('a bundle in volumes', () => {
     const bytes = await readFile(at(1));
     await writeFile(at(1), bytes.fill(0x55));
     expect((await failureOf(openBundle(path, makeContext()), 'invalid-bundle')).message).to.include(at(1));
+    const report = await verify();
+    const volumes = report.problems.filter(({ subject }) => subject === 'volume').map(({ what }) => what);
+    expect(volumes).to.deep.equal([names[1]]);
+    expect(verdictOf(report).hint).to.equal(`Copy this volume again: ${names[1]}. The other volumes are good.`);
+    // Nothing after the damage can be read, but the digests of all volumes are there.
+    await writeFile(at(3), bytes);
+    const both = (await verify()).problems.filter(({ subject }) => subject === 'volume');
+    expect(both.map(({ what }) => what)).to.deep.equal([names[1], names[3]]);
   });
 
   it('has a volume named that is not its own, next to the others and further on', async () => {

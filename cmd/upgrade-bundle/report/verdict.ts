@@ -1,3 +1,4 @@
+import { basename, dirname, join } from 'node:path';
 import { formatBytes, formatCount } from '../../cli/format.ts';
 import { nameSome } from '../../../lib/failures.ts';
 import { PluginError } from '../../../lib/errors.ts';
@@ -56,6 +57,24 @@ export function verdictError({ path, base }: VerifyReport, { word, reason, probl
     hint: hint ?? 'Do not use it. Copy it again from where it came from, or create it again.',
     settings: base === undefined || hint === undefined ? [] : ['base'],
   });
+}
+
+/**
+ * Lists the paths of the files to copy again: the volumes, the manifests and blobs of a directory, or the whole bundle.
+ * Empty if another copy would not help, because only the signature is wrong or the base of a delta is missing.
+ */
+export function listBadFiles({ path, base }: VerifyReport, { problems }: Verdict, isDirectory: boolean): string[] {
+  const copied = problems.filter(
+    (problem) => problem.subject !== 'signature' && !(base !== undefined && isOfBase(problem)),
+  );
+  const inFolder = isDirectory ? path : dirname(path);
+  const files = copied.flatMap(({ kind, subject, what }) => {
+    if (kind === 'unexpected') return [];
+    if (subject === 'volume') return [what];
+    if (!isDirectory) return [basename(path)];
+    return subject === 'blob' || subject === 'manifest' ? [`v2/openshift/release/${subject}s/${what}`] : [what];
+  });
+  return [...new Set(files)].map((file) => join(inFolder, file));
 }
 
 /** Describes what a delta bundle leaves out. `base` is the version of its base release. */

@@ -1,6 +1,7 @@
 import { basename } from 'node:path';
 import { findChanges, type ReleaseChanges } from './changes.ts';
 import type { Context } from '../../context.ts';
+import { hashVolume } from '../../content/archive/volumeDigests.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import type { OSImageStreams } from '../../release/osImageStreams.ts';
@@ -100,9 +101,12 @@ export interface VerifyReport {
   readonly warnings: readonly VerifyWarning[];
 }
 
-/** A warning. `repacked`: another tar program packed the bundle, but the files in it are the same. */
+/**
+ * A warning. `repacked`: another tar program packed the bundle, but the files in it are the same. `not-compared`: the
+ * .sha256 file beside the bundle has no digest of it.
+ */
 export interface VerifyWarning {
-  readonly kind: 'repacked';
+  readonly kind: 'repacked' | 'not-compared';
   readonly message: string;
 }
 
@@ -116,7 +120,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
   const { metadata, described } = bundle;
   const { trust } = options;
   const own = await scanContent(bundle, context);
-  const compared = await compareDigests(bundle, own, options.expected ?? []);
+  const compared = await compareDigests(bundle, own, options.expected ?? [], context);
   const problems: (readonly Problem[])[] = [checkForm(bundle, own), compared.problems];
   const assumed = assumeBase(bundle, own);
   const { scanned, heldBySite } =
@@ -194,7 +198,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
     provenance: last.release?.provenance,
     ...(streams.length > 0 && { osImageStreams: streams }),
     problems: problems.flat(),
-    warnings: listWarnings(bundle, own),
+    warnings: [...listWarnings(bundle, own), ...compared.warnings],
   };
 }
 
@@ -234,27 +238,39 @@ function listWarnings(
 }
 
 /**
- * Compares the digests of the whole file and of the volumes with the .sha256 file, and the digest of the whole file
+ * Compares the digests of the whole file and of the volumes with the .sha256 file if it has them, and the digest of the whole file
  * with the given digests.
  */
 async function compareDigests(
   { path, volumes }: Bundle,
   { digest, volumes: actual }: ScannedContent,
   given: readonly ExpectedDigest[],
-): Promise<{ confirmedBy: string[]; problems: Problem[] }> {
-  const noted = await readDigests(path);
-  const corrupt = actual.flatMap((own, index) => {
-    const volume = volumes[index]?.path ?? path;
-    const notedDigest = noted.get(basename(volume)) ?? own;
-    const words = `the volume ${volume} is corrupt: its digest is ${own}, and ${path}.sha256 says ${notedDigest}`;
-    return notedDigest === own ? [] : [describeProblem('corrupt', 'volume', basename(volume), words)];
-  });
-  if (digest === undefined) return { confirmedBy: [], problems: corrupt };
+  context: Context,
+): Promise<{ confirmedBy: string[]; problems: Problem[]; warnings: VerifyWarning[] }> {
+  const digests = await readDigests(path);
+  const noted = digests ?? new Map<string, Digest>();
   const whole = noted.get(basename(path));
+  const isNoted = whole !== undefined || volumes.some((volume) => noted.has(basename(volume.path)));
+  const warnings: VerifyWarning[] = [];
+  if (digests && !isNoted) {
+    const message = `${path}.sha256 has no digest of ${basename(path)}, so it was not compared.`;
+    warnings.push({ kind: 'not-compared', message });
+  }
+  const corrupt: Problem[] = [];
+  for (const [index, volume] of (volumes.length > 1 ? volumes : []).entries()) {
+    const notedDigest = noted.get(basename(volume.path));
+    if (notedDigest === undefined) continue;
+    // Nothing is read after the place where a tar is damaged.
+    const own = actual[index] ?? (await hashVolume(volume, context));
+    const words = `the volume ${volume.path} is corrupt: its digest is ${own}, and ${path}.sha256 says ${notedDigest}`;
+    if (notedDigest !== own) corrupt.push(describeProblem('corrupt', 'volume', basename(volume.path), words));
+  }
+  if (digest === undefined) return { confirmedBy: [], problems: corrupt, warnings };
   // The problem of a volume is more precise than that of the whole file.
   const expected = [...(whole && corrupt.length === 0 ? [{ digest: whole, source: `${path}.sha256` }] : []), ...given];
   const { same = [], other = [] } = Object.groupBy(expected, (each) => (each.digest === digest ? 'same' : 'other'));
   return {
+    warnings,
     confirmedBy: same.map(({ source }) => source),
     problems: [
       ...corrupt,

@@ -1,11 +1,23 @@
 import { createHash } from 'node:crypto';
+import { checkInterrupted, type Context } from '../../context.ts';
 import type { Digest } from '../oci/digest.ts';
-import type { Volume } from './volumes.ts';
+import { openVolume, type Volume } from './volumes.ts';
 
 /** The digests of an archive: of the whole, and of each complete volume. There are no volumes if it is one file. */
 export interface ArchiveDigests {
   readonly digest: Digest;
   readonly volumes: readonly Digest[];
+}
+
+/** Computes the digest of one volume. Throws the errors of openVolume and of reading, and `interrupted`. */
+export async function hashVolume(volume: Volume, { signal }: Pick<Context, 'signal'>): Promise<Digest> {
+  const hash = createHash('sha256');
+  await using file = await openVolume(volume, false);
+  for await (const chunk of file.createReadStream({ highWaterMark: 1024 * 1024 })) {
+    checkInterrupted(signal);
+    hash.update(chunk as Buffer);
+  }
+  return `sha256:${hash.digest('hex')}`;
 }
 
 /** Computes the digests of an archive and of its volumes in one pass over its bytes. */

@@ -1,8 +1,8 @@
 import { expect } from 'chai';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir, open, truncate, unlink, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { mkdir, open, readdir, readFile, truncate, unlink, writeFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
 import { formatMetadata, metadataPath } from '../../../lib/bundle/metadata.ts';
 import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
@@ -170,6 +170,37 @@ describe('verify', () => {
     await writeFile(sums, ['a', 'b'].map((name) => `${digestOf(name).slice('sha256:'.length)}  ${name}\n`).join(''));
     const lacking = await verify([bundle.path, `--sha256=${sums}`]);
     expect(lacking.stderr).to.include('has no digest of upgrade-4.12.4-x86_64.tar');
+  });
+
+  it('warns of a file beside the bundle that has no digest of it', async () => {
+    const file = `${bundle.path}.sha256`;
+    const before = await readFile(file);
+    for (const text of ['', `${digestOf('x').slice(7)}  other.tar\n`]) {
+      await writeFile(file, text);
+      const { code, stderr } = await verify([bundle.path, ...trust]);
+      expect([code, stderr]).to.deep.equal([
+        ...[0, `warning: ${file} has no digest of ${basename(bundle.path)}, so it was not compared.\n`],
+      ]);
+    }
+    await writeFile(file, before);
+  });
+
+  it('lists the files to copy again, and nothing else', async () => {
+    await using split = await makeBundle({ volumeSize: 40_000, layerSize: 20_000 });
+    const own = [`--signature-keyring=${split.keyFile}`, `--trust-fingerprint=${split.key.fingerprint}`];
+    const volumes = (await readdir(split.folder)).filter((name) => /\.\d{3}$/.test(name)).sort();
+    for (const index of [1, 3]) await writeFile(join(split.folder, volumes[index] ?? ''), Buffer.alloc(40_000, 0x55));
+    const listed = await verify([split.path, ...own, '--list-bad']);
+    expect([listed.code, listed.stdout]).to.deep.equal([
+      ...[1, [1, 3].map((index) => `${join(split.folder, volumes[index] ?? '')}\n`).join('')],
+    ]);
+    const folder = await bundle.unpack();
+    const blobs = join(folder, 'v2/openshift/release/blobs');
+    const [blob = ''] = await readdir(blobs);
+    await unlink(join(blobs, blob));
+    expect((await verify([folder, ...trust, '--list-bad'])).stdout).to.equal(`${join(blobs, blob)}\n`);
+    const good = await verify([bundle.path, ...trust, '--list-bad']);
+    expect([good.code, good.stdout]).to.deep.equal([0, '']);
   });
 
   it('reads a bundle on a device that is larger', async function () {
