@@ -31,6 +31,7 @@ export async function readArguments(
     const hidden = option.hiddenAlias === undefined ? [] : values[option.hiddenAlias];
     args[camelCase(name)] = await readValue(`--${name}`, option, [values[name], hidden]);
   }
+  checkNeeds(values, options);
   for (const [name, positional] of Object.entries(positionals)) {
     // The parser drops the usual name of the standard input.
     const value = values[name] === '' && words.includes('-') ? '-' : values[name];
@@ -86,6 +87,15 @@ function checkWords(words: readonly string[], options: OptionRecord): void {
     const given = value ?? words[index + 1] ?? '';
     if (given === '' || (!takesDash && given.startsWith('-')))
       throw new PluginError('usage', `--${name} needs a value`);
+  }
+}
+
+/** Throws `usage` for an option that acts only with another one, which is not given. */
+function checkNeeds(values: ParsedLine['values'], options: OptionRecord): void {
+  const isGiven = (name: string): boolean => ![undefined, false].includes(values[name] as undefined | false);
+  for (const [name, { needs }] of Object.entries(options)) {
+    if (!needs || !isGiven(name) || needs.some(isGiven)) continue;
+    throw new PluginError('usage', `--${name} needs ${needs.map((each) => `--${each}`).join(' or ')}`);
   }
 }
 

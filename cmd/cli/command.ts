@@ -29,6 +29,8 @@ export interface Option {
   /** May be given several times. The values are then an array, which is empty by default. */
   readonly repeatable?: true;
   readonly required?: true;
+  /** Names of options of which one must be given too, because this one acts only with it. */
+  readonly needs?: readonly string[];
   readonly default?: string | number | boolean;
   readonly choices?: readonly string[];
   /** The values that a shell suggests if there are no choices; undefined for none. */

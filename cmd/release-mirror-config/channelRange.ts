@@ -10,27 +10,31 @@ export const channelOptions = {
   },
   min: {
     type: 'string',
+    needs: ['channel'],
     describe: 'First release of the channel; its first by default, with --max',
     suggest: 'versions',
   },
-  max: { type: 'string', describe: 'Last release of the channel; its latest by default', suggest: 'versions' },
+  max: {
+    type: 'string',
+    needs: ['channel'],
+    describe: 'Last release of the channel; its latest by default',
+    suggest: 'versions',
+  },
   'shortest-path': {
     type: 'boolean',
+    needs: ['channel'],
     describe: 'Only the releases of the channel on the shortest path of updates from --min to --max',
   },
 } as const satisfies OptionRecord;
 
-/** Reads the range of a channel; undefined without a channel. Throws `usage` for an incomplete range. */
+/** Reads the range of a channel; undefined without a channel. Throws `usage` for a path without its first release. */
 export function readChannelRange({
   channel,
   min,
   max,
   shortestPath,
 }: Arguments<typeof channelOptions>): ChannelRange | undefined {
-  if (channel === undefined) {
-    if (min === undefined && max === undefined && !shortestPath) return undefined;
-    throw new PluginError('usage', '--min, --max and --shortest-path need --channel');
-  }
+  if (channel === undefined) return undefined;
   if (!shortestPath || min !== undefined) return { channel, min, max, shortestPath };
   throw new PluginError('usage', '--shortest-path needs --min, the release to update from');
 }

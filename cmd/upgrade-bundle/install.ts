@@ -45,28 +45,33 @@ export const command = defineCommand({
     },
     'mirror-port': {
       type: 'number',
+      needs: ['mirror'],
       range: [1024, 65_535],
       describe: `Port of the mirrors on the control plane nodes (default: as before, ${mirrorPort} at first)`,
     },
     'mirror-content': {
       type: 'string',
+      needs: ['mirror'],
       choices: mirrorContents,
       describe:
         'Content of the mirrors (default: as before, all at first): whole bundles, or what the machine config controller reads',
     },
     'mirror-quota': {
       type: 'string',
+      needs: ['mirror'],
       describe:
         'Space for retained bundles on each control plane node (default: as before), or none: only 75 % may be full',
       check: (text: string) => void parseQuota(text),
     },
     'mirror-source': {
       type: 'string',
+      needs: ['mirror'],
       repeatable: true,
       describe: 'Another repository that the mirrors serve, such as that of an extra image (default: as before)',
     },
     yes: {
       type: 'boolean',
+      needs: ['mirror'],
       describe: 'Accept that OpenShift before 4.17 reboots every node for --mirror',
     },
     metrics: {
@@ -108,8 +113,6 @@ export const command = defineCommand({
     const { formatObject } = await import('./objectLine.ts');
     const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
     const { overwrite, output, dryRun, wait, metrics } = args;
-    for (const [option, value] of Object.entries({ quota: args.mirrorQuota, content: args.mirrorContent }))
-      if (value !== undefined && !args.mirror) throw new PluginError('usage', `--mirror-${option} needs --mirror`);
     if ((args.keepImages || args.mirror) && !wait && dryRun === 'none') {
       const option = args.mirror ? '--mirror' : '--keep-images';
       throw new PluginError('usage', `${option} needs --wait: otherwise the nodes would be rebooted`);

@@ -28,6 +28,7 @@ const options = {
   },
   text: {
     type: 'boolean',
+    needs: ['export'],
     describe: 'With --export, write a short form that can be typed: version, architecture, free space, operators',
   },
   mirror: {
@@ -73,7 +74,6 @@ export const command = defineCommand({
     const { openRegistries, tool } = await import('../cli/access.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
     requireIgnorable(args.ignore);
-    if (args.text && args.export === undefined) throw new PluginError('usage', '--text needs --export');
     using cluster = await openCluster(args, environment, context);
     // Before the bundle is read, which may take minutes.
     if (args.bundle !== undefined) await refuseHostedControlPlane(cluster);

@@ -44,11 +44,13 @@ export const command = defineCommand({
     },
     overwrite: {
       type: 'boolean',
+      needs: ['apply-config'],
       describe: 'With --apply-config, replace values of the cluster’s objects that differ; mirrors are only added',
       group: configuration,
     },
     catalogs: {
       type: 'boolean',
+      needs: ['apply-config'],
       describe:
         'With --apply-config, apply the catalogs of operators too, which the signature of the release does not cover',
       group: configuration,

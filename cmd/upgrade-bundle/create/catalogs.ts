@@ -15,6 +15,7 @@ export const catalogOptions = {
   },
   operator: {
     type: 'string',
+    needs: ['catalog'],
     repeatable: true,
     describe:
       'Operator to add: NAME[@CHANNEL[:VERSION]]; a plain version is the installed one, whose updates are added; ' +
@@ -23,19 +24,17 @@ export const catalogOptions = {
   },
   'skip-missing-operator-images': {
     type: 'boolean',
+    needs: ['catalog'],
     describe: 'Leave out images of operators that are missing or have invalid names, and note it in the bundle',
   },
 } as const;
 
-/** Returns the request of the options. Throws `usage` for operators without a catalog. */
+/** Returns the request of the options. */
 export function requestOperators({
   catalog,
   operator,
   skipMissingOperatorImages: skipMissing,
 }: Arguments<typeof catalogOptions>): CatalogRequest {
-  if (operator.length > 0 && catalog.length === 0) {
-    throw new PluginError('usage', '--operator needs the --catalog that has it');
-  }
   return { catalogs: catalog, operators: operator.map(parseOperator), skipMissing };
 }
 

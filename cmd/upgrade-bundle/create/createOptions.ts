@@ -64,6 +64,7 @@ export const createOptions = {
   },
   'accept-risk': {
     type: 'string',
+    needs: ['path-from', 'channel', 'for'],
     repeatable: true,
     describe: 'With a path: include updates with the known risk of this name; at the site, apply accepts it',
   },
@@ -87,6 +88,7 @@ export const createOptions = {
   },
   'include-held': {
     type: 'boolean',
+    needs: ['for'],
     describe: 'With --for: include the content that all nodes of the site have already',
   },
   'volume-size': {
@@ -98,7 +100,7 @@ export const createOptions = {
     type: 'string',
     describe: 'Then write the bundle onto this removable drive, without a file system, and verify what it returns',
   },
-  overwrite: { type: 'boolean', describe: 'With --device, replace everything on the drive' },
+  overwrite: { type: 'boolean', needs: ['device'], describe: 'With --device, replace everything on the drive' },
   ...dryRunOf('With client or server, only print what would be downloaded and its size'),
   'verify-existing': {
     type: 'boolean',

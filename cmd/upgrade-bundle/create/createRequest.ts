@@ -62,8 +62,6 @@ export function checkArguments(args: CreateArguments): void {
     throw new PluginError('usage', '--path-from needs one version, the last on the path');
   if (args.file === '-' && args.imagesFrom === '-')
     throw new PluginError('usage', '--file and --images-from cannot both read the standard input');
-  if (args.overwrite && args.device === undefined)
-    throw new PluginError('usage', '--overwrite is for --device: a good bundle in the folder is kept');
 }
 
 /** Throws `usage` with the latest patches if the version lacks its patch. Asks no update graph if the release is in a directory. */

@@ -223,7 +223,7 @@ describe('create --operator', () => {
   });
 
   const refusals: readonly (readonly [title: string, options: object, message: RegExp])[] = [
-    ['operators without a catalog', { catalog: undefined }, /--operator needs the --catalog that has it/],
+    ['operators without a catalog', { catalog: undefined }, /--operator needs --catalog/],
     ['a catalog without operators', { operator: undefined }, /no operator is to be taken from/],
     ['a name that is none', { operator: 'web stable' }, /“web stable” is not an operator/],
     ['an unknown operator', { operator: 'wep' }, /the catalog has no operator wep[^]*It has other, web/],
@@ -236,7 +236,7 @@ describe('create --operator', () => {
       const output = `${workshop.folder}/none`;
       const outcome = await workshop.create({ ...given, output });
       await expectFailure(outcome, output, message, {
-        exit: /needs the|to be taken|is not an/.test(outcome.stderr) ? 2 : 1,
+        exit: /needs --catalog|to be taken|is not an/.test(outcome.stderr) ? 2 : 1,
       });
     });
   }

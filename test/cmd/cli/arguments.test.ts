@@ -83,6 +83,30 @@ describe('the arguments of commands', () => {
       expect(tried.size).to.be.greaterThan(30);
     });
 
+  it('are refused if an option is given that acts only with another one', async () => {
+    const samples: Record<string, string> = { 'download-dir': 'd', operator: 'a@b', 'mirror-quota': '1G' };
+    const found: string[] = [];
+    for (const program of programs)
+      for (const entry of program.commands) {
+        const { options } = (await entry.load()).command;
+        for (const [name, { needs, type, choices, range }] of Object.entries<Option>(options)) {
+          if (!needs) continue;
+          for (const each of needs) expect(Object.keys(options), `${entry.usage} --${name}`).to.include(each);
+          const own = entry.usage.split(' ', 1).filter((word) => word !== '$0');
+          const value = type === 'boolean' ? '' : `=${choices?.[0] ?? range?.[0] ?? samples[name] ?? '4.20.3'}`;
+          const line = normalizeWords([...own, `--${name}${value}`]);
+          const { message } = await failureOf(
+            parse(program, line, () => Promise.resolve()),
+            'usage',
+          );
+          if (!message.endsWith(' is missing'))
+            expect(message).to.equal(`--${name} needs ${needs.map((each) => `--${each}`).join(' or ')}`);
+          found.push(name);
+        }
+      }
+    expect(found).to.include.members(['include-held', 'overwrite', 'mirror-port', 'shortest-path', 'text']);
+  });
+
   it('have -o yaml in each command that has -o json', async () => {
     for (const { name, commands } of programs)
       for (const entry of commands) {

@@ -62,7 +62,7 @@ describe('oc adm-release-mirror-config --channel', () => {
       /no release from 4\.13\.0 to 4\.12\.7.*\nhint: It has 4\.12\.4 to 4\.12\.7/,
     );
     expect(await mirroring.fail([...to, '--min=4.12'], 2, '')).to.contain('is not the version of a release');
-    expect(await mirroring.fail(['--to-dir=mirror', '--min=4.12.4'], 2)).to.contain('need --channel');
+    expect(await mirroring.fail(['--to-dir=mirror', '--min=4.12.4'], 2)).to.contain('--min needs --channel');
     expect(await mirroring.fail(to, 2)).to.contain('named twice');
   });
 

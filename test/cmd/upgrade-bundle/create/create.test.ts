@@ -112,7 +112,7 @@ describe('oc adm-upgrade-bundle create', () => {
   it('refuses --overwrite without a drive', async () => {
     const { code, stderr } = await workshop.create({ overwrite: true });
     expect(code).to.equal(2);
-    expect(stderr).to.contain('--overwrite is for --device');
+    expect(stderr).to.contain('--overwrite needs --device');
   });
 
   it('says nothing but the result with --quiet', async () => {

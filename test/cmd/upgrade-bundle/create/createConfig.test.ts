@@ -44,13 +44,15 @@ describe('create --file', () => {
 
   it('prints a file from options that gives the same options', async () => {
     const { stdout, code } = await runProgram(workshop.folder, 'create', [
-      ...workshop.options({ operator: ['etcd@stable:1.0.0', 'web'], 'dry-run': 'client' }),
+      ...workshop.options({ catalog: 'quay.io/a/index:v4.20', operator: ['etcd@stable:1.0.0', 'web'] }),
+      '--dry-run=client',
       '--print-config',
     ]);
     expect(code).to.equal(0);
     expect(parse(stdout)).to.deep.include({ kind: 'BundleConfig' });
     expect((parse(stdout) as { spec: object }).spec).to.deep.equal({
       ...{ ...spec, dryRun: 'client' },
+      catalogs: ['quay.io/a/index:v4.20'],
       operators: ['etcd@stable:1.0.0', 'web'],
     });
     const again = await run('-f', await workshop.write('printed.yaml', stdout), '--print-config');
