@@ -52,7 +52,7 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
   }
   const ended = new AbortController();
   const signal = AbortSignal.any([io.signal, ended.signal]);
-  const streams = { stdout, stderr, environment, firstProgress };
+  const streams = { stdout, stderr, environment, firstProgress, logFormat: readLogFormat(argv) };
   let terminal = await Terminal.open(streams);
   io.listenToPackages?.((text) => void terminal.log('debug', text));
   let exitCode = 0;
@@ -99,6 +99,12 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
   ended.abort();
   await drain(stdout, stderr);
   return exitCode;
+}
+
+/** Returns the format of messages before the command line is parsed, so that usage errors have it too. */
+function readLogFormat(argv: readonly string[]): 'text' | 'json' {
+  const line = argv.slice(0, [...argv, '--'].indexOf('--')).join(' ');
+  return /(?:^| )--log-?[fF]ormat[= ]json(?: |$)/.test(line) ? 'json' : 'text';
 }
 
 /** Returns whether a command line asks for a result in a form for programs, such as JSON. */

@@ -2,6 +2,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { checkInterrupted, type Context } from './context.ts';
 import type { PluginError } from './errors.ts';
 
+const units: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
+
 /** The time to wait, in milliseconds. */
 export interface WaitOptions {
   readonly timeout: number;
@@ -26,4 +28,15 @@ export async function awaitDone(
     if (Date.now() >= end) throw obstacle;
     await sleep(interval, undefined, { signal }).catch(() => undefined);
   }
+}
+
+/**
+ * Returns a duration in milliseconds, as kubectl reads it: `90s`, `1m30s`, `1.5h` (Go’s time.ParseDuration), or seconds
+ * as a number alone. Undefined for any other text.
+ */
+export function readDuration(text: string): number | undefined {
+  if (/^\d{1,9}$/.test(text)) return Number(text) * 1000;
+  if (!/^(?:\d{1,9}(?:\.\d{1,9})?(?:ms|s|m|h))+$/.test(text)) return undefined;
+  const parts = [...text.matchAll(/([\d.]+)(ms|s|m|h)/g)];
+  return parts.reduce((sum, [, number, unit = '']) => sum + Number(number) * (units[unit] ?? Number.NaN), 0);
 }

@@ -1,5 +1,6 @@
 import { isPluginError, PluginError } from '../../lib/errors.ts';
 import { namesOf, type Command, type Option, type OptionRecord } from './command.ts';
+import { readDuration } from '../../lib/waiting.ts';
 import { commonOptions } from './commonOptions.ts';
 import { findSimilar } from './similar.ts';
 
@@ -126,7 +127,8 @@ export async function checkValue(
   if (type === 'number') {
     const [least, most] = range ?? [-Infinity, Infinity];
     if (Number.isInteger(value) && Number(value) >= least && Number(value) <= most) return;
-    if (isTime) throw new PluginError('usage', `${name} must be a time from ${least}s to ${most}s, such as 90s or 10m`);
+    if (isTime)
+      throw new PluginError('usage', `${name} must be a time from ${least}s to ${most}s, such as 90s, 10m or 1m30s`);
     throw new PluginError('usage', `${name} must be a whole number from ${least} to ${most}`);
   }
   if (type === 'boolean') return;
@@ -147,10 +149,9 @@ export async function checkValue(
   }
 }
 
-/** Returns a time of the command line in seconds, which is also the unit of a number alone; NaN if it is malformed. */
+/** Returns a time of the command line in seconds; NaN if it is malformed. */
 function readSeconds(value: unknown): number {
-  const [, digits = '', unit = 's'] = /^(\d{1,9})(s|m|h)?$/.exec(String(value)) ?? [];
-  return Number(digits || Number.NaN) * ({ m: 60, h: 3600 }[unit] ?? 1);
+  return (readDuration(String(value)) ?? Number.NaN) / 1000;
 }
 
 function dashed(name: string): string {

@@ -37,7 +37,7 @@ export interface Option {
   readonly suggest?: Suggestion;
   /** The choices are in lower case, and accepted in any case. */
   readonly anyCase?: true;
-  /** The number is a time in seconds: `90s`, `10m` and `2h` are accepted too. */
+  /** The number is a time in seconds: `90s`, `1m30s` and `2h` are accepted too. */
   readonly isTime?: true;
   /** The smallest and the largest accepted number. */
   readonly range?: readonly [number, number];

@@ -115,7 +115,8 @@ async function checkField(path: string, field: string, option: Option, value: un
   if (repeatable && !Array.isArray(value)) throw invalid(path, `${field} must be a list`);
   for (const each of repeatable ? (value as unknown[]) : [value]) {
     if (typeof each !== type) {
-      const hint = type === 'string' ? `Put the value in quotes: ${field.replace(/^.*\./, '')}: "4.20.3".` : undefined;
+      const isScalar = type === 'string' && ['number', 'boolean'].includes(typeof each);
+      const hint = isScalar ? 'Put the value in quotes, because YAML reads it as something else.' : undefined;
       const noun = { string: 'text', number: 'a number', boolean: 'true or false' }[type];
       throw new PluginError('invalid-file', `${name} must be ${noun}`, { hint });
     }

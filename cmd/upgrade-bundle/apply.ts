@@ -111,7 +111,7 @@ export const command = defineCommand({
     const words = [
       `upgradebundle/${name} ${outcome}`,
       ...listPolicies(sigstore ?? []),
-      followLine(phase, clusterWords(args)),
+      followLine(phase, clusterWords(args), bundle.spec.hold),
     ];
     await terminal.printResult(args.output, { name, outcome, phase, sigstore }, new Lines(...words));
   },

@@ -73,7 +73,8 @@ export async function identifyNamed(
 }
 
 /** Returns the last line of the output: how far the UpgradeBundle is, and how to follow it. */
-export function followLine(phase: Phase | undefined, access: string): string {
+export function followLine(phase: Phase | undefined, access: string, isHeld = false): string {
   const now = phase === undefined ? 'The agents look for it now.' : `It is ${phase}.`;
-  return `${now} Follow it: oc adm-upgrade-bundle status -w${access}`;
+  const held = isHeld ? ` The update waits for oc adm-upgrade-bundle resume${access}.` : '';
+  return `${now}${held} Follow it: oc adm-upgrade-bundle status -w${access}`;
 }

@@ -2,6 +2,7 @@ import http, { type IncomingMessage } from 'node:http';
 import https from 'node:https';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
+import { readDuration } from '../waiting.ts';
 import { explainNetworkError, interrupted, networkCode } from '../content/http/networkErrors.ts';
 import { watchIdleTime } from '../content/http/idleTimeout.ts';
 import { readBody } from '../content/http/responseBody.ts';
@@ -251,12 +252,9 @@ function mayRepeat({ method }: ApiRequest, error: unknown): boolean {
 /** Parses a request timeout into milliseconds; see ClusterOptions. Throws `usage`. */
 export function parseTimeout(given: number | string | undefined): number | undefined {
   if (given === undefined || typeof given === 'number') return given;
-  const match = /^(\d+(?:\.\d+)?)(ms|s|m|h)?$/.exec(given.trim());
-  if (!match) {
-    throw new PluginError('usage', `“${given}” is not a valid request timeout`, {
-      hint: 'Give seconds, such as 30, or a time such as 30s or 2m; 0 for no limit.',
-    });
-  }
-  const units = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 } as const;
-  return Number(match[1]) * units[(match[2] ?? 's') as keyof typeof units];
+  const time = readDuration(given.trim());
+  if (time !== undefined) return time;
+  throw new PluginError('usage', `“${given}” is not a valid request timeout`, {
+    hint: 'Give seconds, such as 30, or a time such as 30s or 1m30s; 0 for no limit.',
+  });
 }

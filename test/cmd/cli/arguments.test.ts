@@ -23,14 +23,16 @@ describe('the arguments of commands', () => {
       ['90s', 90],
       ['10m', 600],
       ['2h', 7200],
+      ['1m30s', 90],
+      ['1.5m', 90],
     ] as const) {
       expect(await readLine('upgrade-bundle', 'abort', `--timeout=${text}`)).to.include({ timeout: seconds });
     }
     expect(await readLine('upgrade-bundle', 'abort')).to.include({ timeout: 300 });
-    for (const text of ['1x', '25h', '-5', '1.5m']) {
+    for (const text of ['1x', '25h', '-5', '1.5s']) {
       const { code, stderr } = await executeProgram('oc-adm_upgrade_bundle', ['abort', `--timeout=${text}`]);
       expect([code, stderr.split('\n')[0]]).to.deep.equal([
-        ...[2, 'error (usage): --timeout must be a time from 1s to 86400s, such as 90s or 10m'],
+        ...[2, 'error (usage): --timeout must be a time from 1s to 86400s, such as 90s, 10m or 1m30s'],
       ]);
     }
   });

@@ -249,6 +249,17 @@ describe('runProgram', () => {
   });
 
   describe('shows an error', () => {
+    it('of the command line as JSON too, if the messages are', async () => {
+      for (const line of [
+        ['--log-format=json', 'shwo'],
+        ['show', '--log-format', 'json', '--unknown'],
+      ]) {
+        const { code, stderr } = await run(...line);
+        expect(code).to.equal(2);
+        expect(JSON.parse(stderr)).to.include({ level: 'error', code: 'usage' });
+      }
+    });
+
     it('as what happened and what to do, with exit code 1', async () => {
       expect(await run('fail', 'plainly')).to.deep.equal({
         code: 1,

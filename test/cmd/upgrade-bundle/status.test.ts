@@ -149,7 +149,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
       `warning: nothing is verified: ${bundle.path}.yaml only states 4.19.4, ${bundle.result.digest ?? ''}. Give the bundle itself to check it\n`,
     );
     expect(stdout).to.equal(
-      `upgradebundle/4.19.4-x86-64 created\nThe agents look for it now. Follow it: oc adm-upgrade-bundle status -w ${kubeconfig}\n`,
+      `upgradebundle/4.19.4-x86-64 created\nThe agents look for it now. The update waits for oc adm-upgrade-bundle resume ${kubeconfig}. Follow it: oc adm-upgrade-bundle status -w ${kubeconfig}\n`,
     );
     expect(spec()).to.deep.include({ hold: true });
     expect((await run('apply', bundle.path, ...trusting())).stdout).to.match(

@@ -7,6 +7,10 @@ describe('parseDuration', () => {
       ['90s', 90_000],
       ['10m', 600_000],
       ['24h', 86_400_000],
+      ['10', 10_000],
+      ['1m30s', 90_000],
+      ['1.5h', 5_400_000],
+      ['500ms', 500],
       ['0', 0],
       ['0s', 0],
     ] as const)
@@ -14,7 +18,7 @@ describe('parseDuration', () => {
   });
 
   it('refuses everything else', () => {
-    for (const text of ['', '10', '-5m', '1.5h', '25h', '10 m', 'm', '1d', '99999999999s', 'soon']) {
+    for (const text of ['', '-5m', '1.h', '30s1', '25h', '10 m', 'm', '1d', '99999999999s', 'soon']) {
       expect(() => parseDuration(text), text).to.throw('is not a time');
     }
   });

@@ -128,6 +128,7 @@ describe('create --file', () => {
   const faults: readonly (readonly [title: string, fields: object, message: RegExp])[] = [
     ['an unknown field', { catalog: [] }, /unknown field spec\.catalog\n.*Did you mean catalogs\?/],
     ['a number for a text', { version: 4.2 }, /spec\.version must be text\n.*quotes/],
+    ['a list for a text', { arch: ['x86_64'] }, /spec\.arch must be text\n(?!.*quotes)/],
     ['a text for a list', { operators: 'etcd' }, /spec\.operators must be a list/],
     ['a value that the option refuses', { arch: 'x86' }, /site\.yaml: spec\.arch cannot be “x86”/],
     ['a field by two names', { extraImages: [], additionalImages: [] }, /by another name too/],
