@@ -1,6 +1,6 @@
 import type { BundleEvidence } from '../../lib/bundle/identity.ts';
 import type { BundleRequest } from '../../lib/update/bundleRecord.ts';
-import { backupModes, phaseOf, type UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
+import { backupModes, phaseOf, specForms, type UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
 import type { Context } from '../../lib/context.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
@@ -12,6 +12,7 @@ import { defineCommand, type Arguments } from '../cli/command.ts';
 import { outputOption } from '../cli/options.ts';
 import { listPolicies, toPlainPolicies } from '../cli/trust.ts';
 import {
+  checkNodePath,
   namedArgument,
   namedOptions,
   namedTrustOptions,
@@ -21,6 +22,13 @@ import {
 } from './namedBundle.ts';
 import { Lines } from '../../lib/lines.ts';
 import { shellCommand } from '../../lib/shellWord.ts';
+
+function checkAcknowledgement(text: string): void {
+  if (new RegExp(specForms.acknowledgement).test(text)) return;
+  throw new PluginError('usage', `“${text}” is not the name of an acknowledgement`, {
+    hint: 'It begins with ack- and a version, such as ack-4.19-kube-1.33-api-removals-in-4.20. preflight with the bundle names each that is due.',
+  });
+}
 
 const options = {
   ...namedOptions,
@@ -42,6 +50,7 @@ const options = {
   'backup-to': {
     type: 'string',
     describe: 'Copy the backup to this folder of a drive that is mounted on the node with the backup',
+    check: checkNodePath,
   },
   'allow-extra-images': {
     type: 'string',
@@ -52,6 +61,7 @@ const options = {
     type: 'string',
     repeatable: true,
     describe: 'Give the cluster the acknowledgement with this name (admin-acks) when an update requires it',
+    check: checkAcknowledgement,
   },
   'accept-risk': {
     type: 'string',

@@ -2,12 +2,21 @@ import type { BundleEvidence } from '../../lib/bundle/identity.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
 import { PluginError } from '../../lib/errors.ts';
 import type { BundleRequest } from '../../lib/update/bundleRecord.ts';
-import type { Phase } from '../../lib/update/upgradeBundle.ts';
+import { specForms, type Phase } from '../../lib/update/upgradeBundle.ts';
 import type { Arguments, CommandSession } from '../cli/command.ts';
 import { clusterAccessOptions, signedImagesOption } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 import { digestOption, readDigest } from '../cli/values/checks.ts';
 import { fileOf, filenameOption } from '../cli/values/filename.ts';
+
+/** Checks a path on a node: absolute, without . and .. in it. Throws `usage`. */
+export function checkNodePath(text: string): void {
+  if (new RegExp(specForms.path).test(text) && !/(?:^|\/)\.\.?(?:\/|$)/.test(text)) return;
+  const hint = text.includes('://')
+    ? 'Mount it on the node first, and give the folder, such as /var/mnt/backup.'
+    : 'Give the path as the node has it, from / on, such as /dev/sdb.';
+  throw new PluginError('usage', `“${text}” is not an absolute path of a node`, { hint });
+}
 
 /** The argument with a bundle for a cluster. */
 export const namedArgument = {
@@ -21,7 +30,11 @@ export const namedArgument = {
 /** The options in place of the argument, and for the place of the bundle in the cluster. */
 export const namedOptions = {
   ...filenameOption,
-  device: { type: 'string', describe: 'Device or file of a node with the bundle, such as /dev/sdb' },
+  device: {
+    type: 'string',
+    describe: 'Device or file of a node with the bundle, such as /dev/sdb',
+    check: checkNodePath,
+  },
   digest: digestOption('Expected digest of the bundle (sha256:<64 hex digits>)'),
 } as const;
 

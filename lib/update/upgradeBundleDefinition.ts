@@ -7,6 +7,7 @@ import {
   hopPhases,
   nodePhases,
   phases,
+  specForms,
   upgradeBundleApi,
   type Phase,
 } from './upgradeBundle.ts';
@@ -91,7 +92,7 @@ const version = { type: 'string', maxLength: 128, pattern: '^[0-9]+\\.[0-9]+\\.[
 const path = {
   type: 'string',
   maxLength: 4096,
-  pattern: '^(/[^/\\x00-\\x1f\\x7f]+)+$',
+  pattern: specForms.path,
   [rulesField]: [rule("!self.matches('(^|/)[.][.]?(/|$)')", 'must be a path without . and ..')],
 };
 
@@ -169,7 +170,7 @@ const spec: Schema = {
       type: 'array',
       description:
         'Names of the acknowledgements (admin-acks) that may be given for the updates. An update that requires another one does not begin.',
-      items: { type: 'string', maxLength: 253, pattern: '^ack-[0-9]+[.][0-9]+-[-._a-zA-Z0-9]+$' },
+      items: { type: 'string', maxLength: 253, pattern: specForms.acknowledgement },
       maxItems: 64,
       'x-kubernetes-list-type': 'set',
     },

@@ -88,7 +88,18 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     expect(server.find(api.apiVersion, api.kind, '4.21.1-x86-64')?.['spec']).to.deep.include({
       acknowledge: ['ack-4.20-x'],
     });
-    expect((await run('apply', several.path, ...trust, '--acknowledge=x')).code).to.equal(1);
+    for (const [option, answer] of [
+      ['--acknowledge=x', /: “x” is not the name of an acknowledgement\nhint: It begins with ack-/],
+      ['--device=sda', /: “sda” is not an absolute path of a node\nhint: Give the path as the node has it/],
+      ['--device=/dev/../sda', /: “\/dev\/\.\.\/sda” is not an absolute path/],
+      ['--backup-to=nfs://x/y', /: “nfs:\/\/x\/y” is not an absolute path of a node\nhint: Mount it on the node first/],
+    ] as const) {
+      const { code, stderr } = await run('apply', several.path, ...trust, option);
+      expect(code).to.equal(2);
+      expect(stderr)
+        .to.match(/^error \(usage\): --/)
+        .and.to.match(answer);
+    }
   });
 
   it('warns of risks that the metadata of a bundle states, and accepts them by name', async () => {
