@@ -4,6 +4,9 @@ import { readDuration } from '../../lib/waiting.ts';
 import { commonOptions } from './commonOptions.ts';
 import { findSimilar } from './similar.ts';
 
+/** The most choices that an error lists beside a similar one. */
+const mostChoices = 12;
+
 /** A command line after parsing. */
 export interface ParsedLine {
   /** The words of the command line. */
@@ -109,6 +112,7 @@ async function readValue(name: string, option: Option, given: readonly unknown[]
   const values = given
     .flat()
     .filter((value) => value !== undefined)
+    .map((value) => (typeof value === 'string' ? (option.within?.exec(value)?.[1] ?? value) : value))
     .map((value) => (option.anyCase && typeof value === 'string' ? value.toLowerCase() : value))
     .map((value) => (option.isTime ? readSeconds(value) : value));
   if (values.length > 1 && !option.repeatable) throw new PluginError('usage', `${name} is given more than once`);
@@ -143,7 +147,9 @@ export async function checkValue(
   }
   if (choices && !choices.includes(value)) {
     const similar = findSimilar(value, choices);
-    throw new PluginError('usage', `${name} cannot be “${value}”: it is one of ${choices.join(', ')}`, {
+    const isShort = similar === undefined || choices.length <= mostChoices;
+    const list = isShort ? `: it is one of ${choices.join(', ')}` : '';
+    throw new PluginError('usage', `${name} cannot be “${value}”${list}`, {
       hint: similar && `Did you mean ${similar}?`,
     });
   }

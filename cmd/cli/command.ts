@@ -37,6 +37,8 @@ export interface Option {
   readonly suggest?: Suggestion;
   /** The choices are in lower case, and accepted in any case. */
   readonly anyCase?: true;
+  /** Finds the value in a longer text, as its first group: the code in `error (tls): …`. */
+  readonly within?: RegExp;
   /** The number is a time in seconds: `90s`, `1m30s` and `2h` are accepted too. */
   readonly isTime?: true;
   /** The smallest and the largest accepted number. */

@@ -11,7 +11,9 @@ export const command = defineCommand({
     code: {
       type: 'string',
       choices: Object.keys(errorCodes) as ErrorCode[],
-      describe: 'The code of an error, such as tls in “error (tls): …”',
+      anyCase: true,
+      within: /\berror \(([a-z-]+)\):/i,
+      describe: 'The code of an error, such as tls in “error (tls): …”, or the whole line',
     },
   },
   options: {},

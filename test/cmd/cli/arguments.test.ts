@@ -109,6 +109,14 @@ describe('the arguments of commands', () => {
     expect(found).to.include.members(['include-held', 'overwrite', 'mirror-port', 'shortest-path', 'text']);
   });
 
+  it('of explain are a code in any case, or the line of an error, and a similar code is suggested', async () => {
+    for (const text of ['tls', 'TLS', 'error (tls): the certificate of a.test:443 has expired'])
+      expect(await readLine('upgrade-bundle', 'explain', text)).to.include({ code: 'tls' });
+    const { code, stderr } = await executeProgram('oc-adm_upgrade_bundle', ['explain', 'unreachabel']);
+    expect(code).to.equal(2);
+    expect(stderr).to.equal('error (usage): <code> cannot be “unreachabel”\nhint: Did you mean unreachable?\n');
+  });
+
   it('have -o yaml in each command that has -o json', async () => {
     for (const { name, commands } of programs)
       for (const entry of commands) {
