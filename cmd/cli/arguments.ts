@@ -122,7 +122,7 @@ async function readValue(name: string, option: Option, given: readonly unknown[]
   return values[0] ?? option.default ?? (option.type === 'boolean' ? false : undefined);
 }
 
-/** Checks a value of an option. Throws `usage`. */
+/** Checks a value of an option. Throws `usage`, and `not-found` for a file that does not exist. */
 export async function checkValue(
   name: string,
   { type, choices, range, check, isTime }: Option,
@@ -143,7 +143,8 @@ export async function checkValue(
     await check?.(value);
   } catch (error) {
     if (!isPluginError(error)) throw error;
-    throw new PluginError('usage', `${name}: ${error.message}`, { hint: error.hint, cause: error.cause });
+    const code = error.code === 'not-found' ? error.code : 'usage';
+    throw new PluginError(code, `${name}: ${error.message}`, { hint: error.hint, cause: error.cause });
   }
   if (choices && !choices.includes(value)) {
     const similar = findSimilar(value, choices);

@@ -26,7 +26,7 @@ export function checkRepository(text: string): void {
   });
 }
 
-/** Checks a file, or `-` for the standard input. Throws `usage`. */
+/** Checks a file, or `-` for the standard input. Throws the errors of checkFile. */
 export async function checkFileOrInput(path: string): Promise<void> {
   if (path !== '-') await checkFile(path);
 }
@@ -39,10 +39,10 @@ export function checkSecretFile(text: string): void {
     });
 }
 
-/** Checks that a file exists and is readable. Throws `usage`. */
+/** Checks that a file exists and is readable. Throws `not-found` if it does not exist, else `usage`. */
 export async function checkFile(path: string): Promise<void> {
   const stats = await stat(path).catch(() => undefined);
-  if (!stats) throw new PluginError('usage', `there is no file ${path}`, { hint: 'Check the path.' });
+  if (!stats) throw new PluginError('not-found', `there is no file ${path}`, { hint: 'Check the path.' });
   if (stats.isDirectory()) throw new PluginError('usage', `${path} is a folder`, { hint: 'Name a file.' });
   await access(path, constants.R_OK).catch((cause: unknown) => {
     throw new PluginError('usage', `${path} must not be read by you`, { hint: 'Check its permissions.', cause });
@@ -62,7 +62,7 @@ export function digestOption(describe: string) {
   return { type: 'string', describe, check: (text: string) => void readDigest(text) } as const;
 }
 
-/** Checks the address of a signature store: a folder, or an http, https or file URL. Throws `usage`. */
+/** Checks the address of a signature store: a folder, or an http, https or file URL. Throws `usage` and `not-found`. */
 export async function checkSignatureStore(text: string): Promise<void> {
   const hint = 'A signature store is an http, https or file URL, or a folder.';
   if (text.includes('://')) {
@@ -70,7 +70,7 @@ export async function checkSignatureStore(text: string): Promise<void> {
     throw new PluginError('usage', 'this URL cannot be that of a signature store', { hint });
   }
   const stats = await stat(text).catch(() => undefined);
-  if (!stats?.isDirectory()) throw new PluginError('usage', `there is no folder ${text}`, { hint });
+  if (!stats?.isDirectory()) throw new PluginError('not-found', `there is no folder ${text}`, { hint });
 }
 
 function checkScheme(text: string): void {

@@ -154,11 +154,6 @@ describe('oc adm-upgrade-bundle create', () => {
       /--extra-image: a URL.*\nhint:.* quay\.io\/a$/m,
     ],
     ['a fingerprint that is none', { 'trust-fingerprint': 'abc' }, /--trust-fingerprint: “abc”/],
-    [
-      'a keyring that is not there',
-      { 'signature-keyring': 'nowhere.asc' },
-      /--signature-keyring: there is no file nowhere/,
-    ],
     ['a signature store of another kind', { 'signature-store': 'ftp://a/b' }, /--signature-store: /],
     ['too many transfers', { 'max-per-registry': '65' }, /from 1 to 64/],
   ];
@@ -173,6 +168,18 @@ describe('oc adm-upgrade-bundle create', () => {
       expect(await readdir(workshop.folder)).not.to.include('output-wrong');
     });
   }
+
+  it('says not-found of a file or a folder that an option names and that is not there', async () => {
+    for (const options of [
+      { 'signature-keyring': 'nowhere.asc' },
+      { 'signature-store': '/nowhere' },
+      { for: 'none.json' },
+    ]) {
+      const outcome = await workshop.create(options);
+      expect(outcome.code, outcome.stderr).to.equal(1);
+      expect(outcome.stderr).to.match(/^error \(not-found\): --[a-z-]+: there is no (?:file|folder) /m);
+    }
+  });
 
   it('reads default credentials only if a registry requires some', async () => {
     await workshop.make();
