@@ -62,7 +62,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/bundle/diff', 'diff'],
   ['lib/bundle/deliver', 'push serve'],
   ['lib/node/machine', 'host hostCommands hostFiles hostFolder paths programs'],
-  ['lib/node', 'baseBlobs clusterBackup remoteBundle remoteServer replica'],
+  ['lib/node', 'baseBlobs clusterBackup contentCheck remoteBundle remoteServer replica transfer'],
   ['lib/node/media', 'deviceEvents deviceWriter hungDevices media medium privateMounts'],
   ['lib/node/runtime', 'drillRegistry drillUnit mirror pins toml'],
   ['lib/node/images', 'diskFloor hostStorage imageStore layerCheck load loadPlan'],

@@ -1,7 +1,7 @@
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { Readable } from 'node:stream';
-import { isFields } from '../fields.ts';
+import { isFields, type Fields } from '../fields.ts';
 import { encodeMetadata, parseMetadata, splitReleases, type BundleMetadata } from '../bundle/metadata.ts';
 import type { Bundle } from '../bundle/bundle.ts';
 import { readBundledSignatures } from '../bundle/bundledConfig.ts';
@@ -22,6 +22,8 @@ import { listSystemImages, readStreamsOf, type OSImageStreams } from '../release
 import type { VerifiedSignature } from '../release/signature/signature.ts';
 import { Overlay } from '../content/store/overlay.ts';
 import { readContent, readImageManifest, type ContentSource } from '../content/store/store.ts';
+import type { BundleOutline } from '../node/contentCheck.ts';
+import { formatOutline, parseOutline } from './bundleOutline.ts';
 import { writeAtomically } from '../content/files/atomicWrite.ts';
 
 /** The largest content to keep, in bytes. The layers with the manifests of a release have a few megabytes. */
@@ -43,6 +45,8 @@ export interface BundleFacts {
   readonly streams?: OSImageStreams;
   /** The facts about each release of a bundle with several, in the order of the updates. */
   readonly hops?: readonly BundleFacts[];
+  /** The size and the beginning of the bundle, by which other nodes check what they fetch. */
+  readonly outline?: BundleOutline;
   /** Of one of several releases: the bytes that it and the later ones add to the releases before it. */
   readonly bytes?: number;
 }
@@ -54,6 +58,8 @@ interface Evidence {
   readonly signatures: SignaturesByDigest;
   /** What was read of the releases and their operating systems: manifests, configurations, layers with the payload. */
   readonly contents: ReadonlyMap<Digest, Buffer>;
+  /** Agents of an earlier version did not keep it. */
+  readonly outline?: BundleOutline | undefined;
 }
 
 /**
@@ -67,6 +73,7 @@ export async function gatherFacts(
   file: string,
   trust: VerifyTrust,
   context: Context,
+  outline?: BundleOutline,
 ): Promise<BundleFacts> {
   const { path, metadata } = bundle;
   requireListing(bundle);
@@ -78,9 +85,9 @@ export async function gatherFacts(
   const streams = await readAllStreams(releases, content, context);
   for (const [index, { release }] of releases.entries())
     await readPlatforms(release, streams[index], content, context).catch(ignoring('not-found'));
-  const evidence = { digest, metadata: encodeMetadata(metadata), signatures, contents };
+  const evidence = { digest, metadata: encodeMetadata(metadata), signatures, contents, outline };
   await writeAtomically(file, formatEvidence(evidence), { mode: 0o600 });
-  return joinFacts(digest, metadata, releases, streams);
+  return joinFacts({ digest, metadata, outline }, releases, streams);
 }
 
 /** Wraps a source, and adds a copy of all content that is read through it to `contents`. */
@@ -124,7 +131,7 @@ export async function readFacts(
     const streams = await readAllStreams(releases, content, context);
     // Agents of an earlier version kept no labels.
     if (streams.some((each) => each && each.problems.length > 0)) return undefined;
-    return joinFacts(digest, metadata, releases, streams);
+    return joinFacts({ digest, metadata, outline: evidence.outline }, releases, streams);
   } catch (error) {
     // A corrupt file counts as missing, because the bundle itself has the same facts.
     if (!isPluginError(error) || ['interrupted', 'unsigned', 'untrusted'].includes(error.code)) throw error;
@@ -193,22 +200,23 @@ async function readAllStreams(
   return await Promise.all(releases.map(({ release }) => readStreamsOf(release, () => content, context)));
 }
 
+/** What is known of a bundle, whichever of its releases is meant. */
+type WholeFacts = Pick<BundleFacts, 'digest' | 'metadata'> & { readonly outline: BundleOutline | undefined };
+
 function joinFacts(
-  digest: Digest,
-  metadata: BundleMetadata,
+  { digest, metadata, outline }: WholeFacts,
   releases: readonly SignedRelease[],
   streams: readonly (OSImageStreams | undefined)[],
 ): BundleFacts {
   const signatures = new Map(releases.flatMap((each) => [...each.signatures]));
   const pinsIn = releases.at(-1)?.release.pinsIn;
-  const hops = splitFacts(digest, metadata, releases, streams);
-  return { digest, metadata, signatures, pinsIn, streams: streams.at(-1), hops };
+  const hops = splitFacts({ digest, metadata, outline }, releases, streams);
+  return { digest, metadata, signatures, pinsIn, streams: streams.at(-1), hops, ...(outline && { outline }) };
 }
 
 /** Splits the facts about a bundle with several releases into the facts about each; undefined for one release. */
 function splitFacts(
-  digest: Digest,
-  metadata: BundleMetadata,
+  { digest, metadata, outline }: WholeFacts,
   releases: readonly SignedRelease[],
   streams: readonly (OSImageStreams | undefined)[],
 ): readonly BundleFacts[] | undefined {
@@ -220,6 +228,7 @@ function splitFacts(
       gates: releases[index]?.release.gates ?? [],
       pinsIn: releases[index]?.release.pinsIn,
       streams: streams[index],
+      ...(outline && { outline }),
       bytes: sizes.slice(index).reduce((total, size) => total + size, 0),
     }))
   );
@@ -239,13 +248,14 @@ async function readPrivateFile(path: string, context: Context): Promise<Buffer |
   }
 }
 
-function formatEvidence({ digest, metadata, signatures, contents }: Evidence): string {
+function formatEvidence({ digest, metadata, signatures, contents, outline }: Evidence): string {
   const encode = (bytes: Buffer): string => bytes.toString('base64');
   return JSON.stringify({
     digest,
     metadata: encode(metadata),
     signatures: Object.fromEntries([...signatures].map(([signed, list]) => [signed, list.map(encode)])),
     contents: Object.fromEntries([...contents].map(([name, bytes]) => [name, encode(bytes)])),
+    ...(outline && formatOutline(outline)),
   });
 }
 
@@ -254,7 +264,7 @@ function parseEvidence(bytes: Buffer): Evidence | undefined {
   const entries = (value: unknown): [Digest, unknown][] =>
     Object.entries(isFields(value) ? value : {}).flatMap(([name, each]) => (isDigest(name) ? [[name, each]] : []));
   try {
-    const { digest, metadata, signatures, contents } = parseJson(bytes.toString()) as Record<string, unknown>;
+    const { digest, metadata, signatures, contents, ...record } = parseJson(bytes.toString()) as Fields;
     if (typeof digest !== 'string' || !isDigest(digest) || typeof metadata !== 'string') return undefined;
     return {
       digest,
@@ -263,6 +273,7 @@ function parseEvidence(bytes: Buffer): Evidence | undefined {
         entries(signatures).map(([signed, list]) => [signed, Array.isArray(list) ? list.map(decode) : []]),
       ),
       contents: new Map(entries(contents).map(([name, text]) => [name, decode(text)])),
+      outline: parseOutline(record),
     };
   } catch {
     return undefined;

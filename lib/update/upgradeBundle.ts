@@ -21,6 +21,8 @@ export const bundleColumns = {
     backupNode: 'Backup node',
     generation: 'Generation',
     uid: 'UID',
+    size: 'Size',
+    head: 'Head',
   },
 } as const;
 
@@ -146,6 +148,9 @@ export interface UpgradeBundleStatus {
   readonly release?: string;
   /** The version of the base release of a delta bundle. */
   readonly base?: string;
+  /** The outline of the bundle, as the controller verified it; see RecordedOutline. */
+  readonly size?: number;
+  readonly head?: string;
   /** The number of nodes that have all images, and the number of all nodes: `2/3`. */
   readonly nodesReady?: string;
   /**

@@ -63,13 +63,16 @@ export async function syncFolder(path: string): Promise<void> {
   }
 }
 
-/** Throws `disk-full` unless the file system of `path` has space for `needed` more bytes. */
-export async function checkSpace(path: string, needed: number): Promise<void> {
+/**
+ * Throws `disk-full` unless the file system of `path` has space for `needed` more bytes. `floor`: bytes that must stay
+ * free.
+ */
+export async function checkSpace(path: string, needed: number, floor = 0): Promise<void> {
   const { folder, free } = await measureFree(path);
-  if (needed <= free) return;
+  if (needed <= free - floor) return;
   // A folder that is held open is named by its place in /proc.
   const named = await realpath(folder);
-  const message = `${join(named, relative(folder, path))} needs ${formatBytes(needed)} more, and ${named} has ${formatBytes(free)} free`;
+  const message = `${join(named, relative(folder, path))} needs ${formatBytes(needed)} more, and ${named} has ${formatBytes(free)} free${floor > 0 ? `, of which ${formatBytes(floor)} must stay free` : ''}`;
   const hint = 'Choose another folder, or free some space.';
   throw new PluginError('disk-full', message, { hint });
 }

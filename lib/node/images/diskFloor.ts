@@ -1,4 +1,5 @@
-import { statfs } from 'node:fs/promises';
+import { readdir, stat, statfs } from 'node:fs/promises';
+import { join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { formatBytes } from '../../byteSize.ts';
@@ -36,22 +37,24 @@ export async function measureDisk(folder: string, floor?: number): Promise<DiskS
 }
 
 /**
- * Runs work that fills a disk. Ends it with `disk-full` below the floor; written files stay. Throws the errors of the
- * work.
+ * Runs work that fills a disk, and passes it the floor in bytes. Ends it with `disk-full` below the floor; written files
+ * stay. Unfinished files in the folder (`….partial`) count as free at the start, because the work may find that they
+ * are wrong. Throws the errors of the work.
  */
 export async function stayAboveFloor<T>(
   folder: string,
   floor: number | undefined,
   context: Context,
-  work: (context: Context) => Promise<T>,
+  work: (context: Context, floor: number) => Promise<T>,
 ): Promise<T> {
   const stop = new AbortController();
+  const start = await measureDisk(folder, floor);
+  if (start.free + (await sumPartials(folder)) < start.floor) throw belowFloor(folder, start);
+  const least = Math.min(start.floor, start.free);
   const check = async (): Promise<PluginError | undefined> => {
     const space = await measureDisk(folder, floor);
-    return space.free < space.floor ? belowFloor(folder, space) : undefined;
+    return space.free < least ? belowFloor(folder, space) : undefined;
   };
-  const lack = await check();
-  if (lack) throw lack;
   let reason: PluginError | undefined;
   const watch = async (): Promise<void> => {
     reason ??= await check().catch(() => undefined);
@@ -59,13 +62,22 @@ export async function stayAboveFloor<T>(
   };
   const timer = setInterval(() => void watch(), interval);
   try {
-    return await work({ ...context, signal: AbortSignal.any([context.signal, stop.signal]) });
+    return await work({ ...context, signal: AbortSignal.any([context.signal, stop.signal]) }, start.floor);
   } catch (error) {
     // The error of the work says only that it was interrupted.
     throw context.signal.aborted ? error : (reason ?? error);
   } finally {
     clearInterval(timer);
   }
+}
+
+/** Returns the bytes that the unfinished files in a folder take on the disk. */
+async function sumPartials(folder: string): Promise<number> {
+  const names = (await readdir(folder)).filter((name) => name.endsWith('.partial'));
+  const sizes = await Promise.all(
+    names.map(async (name) => ((await stat(join(folder, name)).catch(() => undefined))?.blocks ?? 0) * 512),
+  );
+  return sizes.reduce((total, size) => total + size, 0);
 }
 
 function belowFloor(folder: string, { free, floor }: DiskSpace): PluginError {

@@ -50,8 +50,12 @@ export class AgentImages {
     };
   }
 
-  /** Runs work that fills a folder of this process. Ends it with `disk-full` at the floor. */
-  stayAboveFloor<T>(folder: string, context: Context, work: (context: Context) => Promise<T>): Promise<T> {
+  /** Runs work that fills a folder of this process, and passes it the floor. Ends it with `disk-full` at the floor. */
+  stayAboveFloor<T>(
+    folder: string,
+    context: Context,
+    work: (context: Context, floor: number) => Promise<T>,
+  ): Promise<T> {
     return stayAboveFloor(folder, this.#floor, context, work);
   }
 

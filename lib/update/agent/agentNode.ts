@@ -7,6 +7,7 @@ import { serveBaseBlobs } from '../../node/baseBlobs.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { NodeReport } from '../nodeReport.ts';
 import { describeMismatch } from '../allowedBundle.ts';
+import { parseOutline } from '../bundleOutline.ts';
 import { chooseFacts } from '../extraImages.ts';
 import type { NodeProgress, UpgradeBundle } from '../upgradeBundle.ts';
 import type { AgentBackup } from './agentBackup.ts';
@@ -91,7 +92,7 @@ export class AgentNode {
     const unverified = this.#media.nextToVerify(media, bundle.spec.bundle.version);
     const task = chooseTask(this.#state, unverified, bundle, node, this.facts !== undefined);
     if (task.kind === 'verify') this.#verify(task.medium);
-    if (task.kind === 'fetch') this.#fetch();
+    if (task.kind === 'fetch') this.#fetch(bundle);
     if (task.kind === 'fetchBase') this.#fetchBase(task.source);
     if (task.kind === 'load') this.#load(task.source, bundle, node);
     if (task.kind === 'retain') this.#retain(task.source);
@@ -173,13 +174,14 @@ export class AgentNode {
     });
   }
 
-  #fetch(): void {
+  #fetch({ status }: UpgradeBundle): void {
     const { peers, cache } = this.#tools;
     const { loaded, total } = this.#state.images;
+    const outline = this.facts?.outline ?? parseOutline(status);
     this.#job.start('fetch', 'fetching the bundle from another node', async (context) => {
       if (total > 0 && loaded === total) await cache.requireRoom(this.facts?.metadata.size ?? 0, context);
-      const isFetched = await this.#askPeers('bundle', 0, context, (within) =>
-        peers.fetch(this.digest, cache.folder, within),
+      const isFetched = await this.#askPeers('bundle', 0, context, (within, floor) =>
+        peers.fetch(this.digest, cache.folder, within, { outline, floor }),
       );
       const copy = isFetched ? await cache.openCopy(this.digest, context) : undefined;
       if (copy) await this.#offer(copy, undefined);
@@ -192,8 +194,8 @@ export class AgentNode {
     const { peers, cache } = this.#tools;
     const { base, blobs } = cached.facts.metadata;
     this.#job.start('fetch', 'fetching the base of the delta bundle from another node', async (context) => {
-      const isFetched = await this.#askPeers('base', sumSizes(blobs), context, (within) =>
-        peers.fetchBase(this.digest, base?.blobs ?? [], cache.folder, within),
+      const isFetched = await this.#askPeers('base', sumSizes(blobs), context, (within, floor) =>
+        peers.fetchBase(this.digest, base?.blobs ?? [], cache.folder, within, { floor }),
       );
       if (isFetched) await this.#offer(await cache.addBaseBlobs(cached, context), medium);
       return isFetched;
@@ -205,7 +207,7 @@ export class AgentNode {
     content: 'bundle' | 'base',
     present: number,
     context: Context,
-    fetch: (context: Context) => Promise<FetchOutcome>,
+    fetch: (context: Context, floor: number) => Promise<FetchOutcome>,
   ): Promise<boolean> {
     const { cache, images } = this.#tools;
     const onEvent = (event: TransferEvent): void => {
@@ -213,7 +215,9 @@ export class AgentNode {
       if (event.kind === 'bytes') this.#set({ bytes: this.#state.bytes + event.bytes });
     };
     this.#set({ bytes: present });
-    const outcome = await images.stayAboveFloor(cache.folder, context, (within) => fetch({ ...within, onEvent }));
+    const outcome = await images.stayAboveFloor(cache.folder, context, (within, floor) =>
+      fetch({ ...within, onEvent }, floor),
+    );
     this.#set({ unoffered: outcome === 'none' ? content : undefined });
     return outcome === 'fetched';
   }

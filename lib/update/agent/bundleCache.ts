@@ -9,7 +9,15 @@ import type { Context } from '../../context.ts';
 import { asFailure, PluginError } from '../../errors.ts';
 import { isFileOn, type FoundBundle } from '../../node/media/medium.ts';
 import { checkBaseBlobs, openBaseBlobs, serveBaseBlobs } from '../../node/baseBlobs.ts';
-import { baseBlobsPath, checkBundleDigest, compareDigest, hashBundle, replicaPath } from '../../node/replica.ts';
+import type { BundleOutline } from '../../node/contentCheck.ts';
+import {
+  baseBlobsPath,
+  checkBundleDigest,
+  compareDigest,
+  hashBundle,
+  readOutline,
+  replicaPath,
+} from '../../node/replica.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { digestIn } from '../../content/oci/reference.ts';
 import { copyToFile, measureRoom, sumFiles, type RetentionRoom } from '../mirror/quota.ts';
@@ -64,7 +72,7 @@ export class BundleCache {
   async openCopy(digest: Digest, context: Context): Promise<CachedBundle | undefined> {
     const path = replicaPath(this.#folder, digest);
     const stats = await stat(path).catch(() => undefined);
-    return stats && this.#open({ path, device: this.#folder }, digest, context, () => Promise.resolve());
+    return stats && this.#open({ path, device: this.#folder }, digest, context, readOutline);
   }
 
   /**
@@ -77,8 +85,9 @@ export class BundleCache {
     if (earlierDigest !== undefined && earlierDigest !== digest) compareDigest(medium.path, earlierDigest, digest);
     return this.#open(medium, digest, context, async (bundle) => {
       const read = await hashBundle(bundle, context);
-      this.#digests.set(medium, read);
-      compareDigest(bundle.path, read, digest);
+      this.#digests.set(medium, read.digest);
+      compareDigest(bundle.path, read.digest, digest);
+      return read.outline;
     });
   }
 
@@ -193,12 +202,12 @@ export class BundleCache {
     { path, device }: Pick<FoundBundle, 'path' | 'device'>,
     digest: Digest,
     context: Context,
-    check: (bundle: Bundle) => Promise<void>,
+    check: (bundle: Bundle) => Promise<BundleOutline | undefined>,
   ): Promise<CachedBundle> {
     const bundle = await openBundle(path, context, { onMedium: isFileOn({ device }, path) });
     try {
-      await check(bundle);
-      const facts = await gatherFacts(bundle, digest, this.#factsPath(digest), this.#trust, context);
+      const outline = await check(bundle);
+      const facts = await gatherFacts(bundle, digest, this.#factsPath(digest), this.#trust, context, outline);
       return { bundle: await this.#addFetched(await addBases(bundle, [], context), digest, context), facts };
     } catch (error) {
       await bundle[Symbol.asyncDispose]();

@@ -23,7 +23,7 @@ export class UpgradeBundleReader {
   }
 
   /**
-   * Returns all UpgradeBundles. Their status has `version`, `phase`, `turn`, `base`, `backupNode` and `nodesReady` only. Throws the errors of
+   * Returns all UpgradeBundles. Their status has `version`, `phase`, `turn`, `base`, `backupNode`, `nodesReady`, `size` and `head` only. Throws the errors of
    * the cluster.
    */
   async list(): Promise<UpgradeBundle[]> {
@@ -59,7 +59,7 @@ interface Row {
 function readRow(row: Fields): Row | undefined {
   const [uid, generation] = [row[bundleColumns.uid], row[bundleColumns.generation]];
   if (typeof uid !== 'string' || typeof generation !== 'number') return undefined;
-  const { version, phase, turn, base, backupNode, nodesReady } = bundleColumns;
+  const { version, phase, turn, base, backupNode, nodesReady, size, head } = bundleColumns;
   const status = statusOf({
     version: row[version],
     phase: row[phase],
@@ -67,11 +67,13 @@ function readRow(row: Fields): Row | undefined {
     base: row[base],
     backupNode: row[backupNode],
     nodesReady: row[nodesReady],
+    size: row[size],
+    head: row[head],
   });
   return { name: String(row['Name']), key: `${uid} ${generation}`, status };
 }
 
-function statusOf({ version, phase, turn, base, backupNode, nodesReady }: Fields): UpgradeBundleStatus {
+function statusOf({ version, phase, turn, base, backupNode, nodesReady, size, head }: Fields): UpgradeBundleStatus {
   const validPhase = phases.find((each) => each === phase);
   return {
     ...(validPhase && { phase: validPhase }),
@@ -81,6 +83,8 @@ function statusOf({ version, phase, turn, base, backupNode, nodesReady }: Fields
     ...(typeof base === 'string' && { base }),
     ...(typeof backupNode === 'string' && { backupNode }),
     ...(typeof nodesReady === 'string' && { nodesReady }),
+    ...(typeof size === 'number' && { size }),
+    ...(typeof head === 'string' && head !== '' && { head }),
   };
 }
 

@@ -53,6 +53,7 @@ export class RecordWriter {
     const generation = metadata.generation ?? 0;
     const { version = status.version, release = status.release, base = status.base, hops = status.hops, phase } = step;
     const { backups = status.backups } = step;
+    const { size, head } = step.outline ?? status;
     // The next controller continues with the time in the status, and its clock may differ.
     const now = this.#cluster.now();
     const since = this.#clock.observe(observation, step, now);
@@ -62,6 +63,8 @@ export class RecordWriter {
       ...(version !== undefined && { version }),
       ...(release !== undefined && { release }),
       ...(base !== undefined && { base }),
+      ...(size !== undefined && { size }),
+      ...(head !== undefined && { head }),
       ...(hops && { hops: withPhase(hops, version, phase) }),
       ...summarizeNodes(load.nodes),
       ...(step.progress !== undefined && { progress: step.progress }),

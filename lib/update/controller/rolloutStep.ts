@@ -1,6 +1,7 @@
 import { fieldsOf, listOf } from '../../fields.ts';
 import { signatureManifests } from '../../config/releaseManifests.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
+import { formatOutline } from '../bundleOutline.ts';
 import { readClusterVersion } from '../../cluster/clusterVersion.ts';
 import { awaitBackup } from './backup.ts';
 import { clearCondition, falseCondition, listNames, type BundleCondition } from '../conditions.ts';
@@ -95,7 +96,8 @@ async function detect(observation: Observation): Promise<Step> {
     needing.length > 0 ? [`${listNames(needing)} needs its operating system streams described in the cluster`] : [];
   const message = [`it is ${hops ? hops.map((hop) => hop.version).join(', ') : version}`, ...needs].join('; ');
   const condition = { type: 'Verified', status: 'True', reason: 'Verified', message } as const;
-  return { phase: 'Verified', version, release, hops, base: base?.version, conditions: [condition] };
+  const outline = facts.outline && formatOutline(facts.outline);
+  return { phase: 'Verified', version, release, hops, base: base?.version, outline, conditions: [condition] };
 }
 
 async function begin(observation: Observation): Promise<Step> {

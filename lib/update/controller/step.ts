@@ -1,4 +1,5 @@
 import type { BundleCondition } from '../conditions.ts';
+import type { RecordedOutline } from '../bundleOutline.ts';
 import type { HopProgress, NodeProgress, Phase, UpgradeBundleStatus } from '../upgradeBundle.ts';
 
 /** The phase of the rollout after a step, and the reasons. */
@@ -11,6 +12,8 @@ export interface Step {
   readonly hops?: readonly HopProgress[];
   /** The version of the base release of a delta bundle. */
   readonly base?: string;
+  /** The outline of the bundle; by default that of the status. */
+  readonly outline?: RecordedOutline;
   /** The node that is to back up etcd now. */
   readonly backupNode?: string;
   /** The backups for the record; by default those of the status. */

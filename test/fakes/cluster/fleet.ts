@@ -237,7 +237,7 @@ function imagesOfNobody(): AgentTools['images'] {
   let loaded = 0;
   return {
     measureDisks: () => Promise.resolve({ free: 200 * 2 ** 30 }),
-    stayAboveFloor: (_, context, work) => work(context),
+    stayAboveFloor: (_, context, work) => work(context, 0),
     count: ({ metadata }) =>
       Promise.resolve({ loaded: loaded * metadata.images.length, total: metadata.images.length }),
     findBase: () => Promise.resolve({ base: undefined, lack: undefined }),

@@ -1,0 +1,125 @@
+/** The rate below which a node counts as slow if no other rate is known, in bytes per second. */
+const usualRate = 1024 * 1024;
+/** The lowest rate that agents accept, in bytes per second: they leave slower clients, too. */
+const leastRate = 64 * 1024;
+/** A node that sends less than this part of the rate of another one counts as slow. */
+const leastPart = 1 / 4;
+/** The bytes from which a rate says something. */
+const leastBytes = 1024 * 1024;
+/** The time in which a node must reach its rate, in milliseconds; longer for one that is asked as the last. */
+const usualWindows = { first: 4000, last: 30_000 };
+/** The time in which a node is not asked again before others, in milliseconds. */
+const pauses = { slow: 60_000, wrong: 10 * 60_000 } as const;
+
+/** What an agent has seen of another node. */
+interface Standing {
+  /** The bytes per second that it sent last. */
+  readonly rate: number | undefined;
+  /** It is asked after others until then. */
+  readonly until: number | undefined;
+}
+
+/** The rates of other nodes, and which of them sent something wrong. It is forgotten when the agent ends. */
+export class PeerStandings {
+  readonly #standings = new Map<string, Standing>();
+  readonly #windows: typeof usualWindows;
+
+  constructor(windows = usualWindows) {
+    this.#windows = windows;
+  }
+
+  /** Returns whether a node is asked after others. */
+  isLast(name: string): boolean {
+    return (this.#standings.get(name)?.until ?? -Infinity) > performance.now();
+  }
+
+  /** Notes how a transfer from a node ended. `rate`: its mean, in bytes per second; `bytes`: what it sent. */
+  note(name: string, outcome: 'complete' | 'slow' | 'wrong' | 'refused', rate: number, bytes: number): void {
+    const isMeasured = bytes >= leastBytes || outcome === 'slow';
+    const pause = outcome === 'slow' || outcome === 'wrong' ? pauses[outcome] : 0;
+    const { rate: before, until } = this.#standings.get(name) ?? {};
+    this.#standings.set(name, {
+      rate: isMeasured ? rate : before,
+      until: outcome === 'complete' ? undefined : pause > 0 ? performance.now() + pause : until,
+    });
+  }
+
+  /** Returns the limit for a node that is asked first: a part of what the fastest other node sent. */
+  limitFor(name: string): RateLimit {
+    const others = [...this.#standings].flatMap(([other, { rate }]) => (other === name ? [] : (rate ?? [])));
+    const best = Math.max(0, ...others);
+    return { rate: best >= leastRate ? best * leastPart : usualRate, window: this.#windows.first };
+  }
+
+  /** Returns the limit for a slow node if no other node sends. Undefined if others are only busy, and it hardly sends. */
+  lastLimitFor(name: string, isOnly: boolean): RateLimit | undefined {
+    const { rate = 0 } = this.#standings.get(name) ?? {};
+    if (rate < leastRate && !isOnly) return undefined;
+    return { rate: Math.max(leastRate, rate * leastPart), window: this.#windows.last };
+  }
+
+  /** Sorts nodes by what they sent, the fastest first. */
+  sortByRate<T extends { readonly name: string }>(nodes: readonly T[]): T[] {
+    const rateOf = ({ name }: T): number => this.#standings.get(name)?.rate ?? 0;
+    return nodes.toSorted((a, b) => rateOf(b) - rateOf(a));
+  }
+}
+
+/** The lowest rate (bytes per second) over each window (milliseconds). */
+export interface RateLimit {
+  readonly rate: number;
+  readonly window: number;
+}
+
+/** The interval of the measurement, in milliseconds. */
+const interval = 250;
+
+/** Measures what a node sends, and aborts a signal below a limit. Does not count a time in which this process was blocked. */
+export class PeerPace implements Disposable {
+  readonly #stop = new AbortController();
+  readonly #timer: NodeJS.Timeout;
+  readonly #start = performance.now();
+  #since = this.#start;
+  #checked = this.#start;
+  #recent = 0;
+  #bytes = 0;
+
+  /** `reason`: the reason of the signal; by default an AbortError. */
+  constructor({ rate, window }: RateLimit, reason?: Error) {
+    this.#timer = setInterval(() => {
+      const now = performance.now();
+      const isLate = now - this.#checked > 2 * interval;
+      this.#checked = now;
+      if (!isLate && now - this.#since < window) return;
+      if (!isLate && this.#recent < (rate * (now - this.#since)) / 1000) this.#stop.abort(reason);
+      this.#since = now;
+      this.#recent = 0;
+    }, interval);
+    this.#timer.unref();
+  }
+
+  /** Aborted if the node is too slow. */
+  get signal(): AbortSignal {
+    return this.#stop.signal;
+  }
+
+  /** The mean rate, in bytes per second. */
+  get rate(): number {
+    return (this.#bytes / Math.max(1, performance.now() - this.#start)) * 1000;
+  }
+
+  /** All bytes that were counted. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** Counts bytes that the node sent. */
+  count(bytes: number): void {
+    this.#recent += bytes;
+    this.#bytes += bytes;
+  }
+
+  [Symbol.dispose](): void {
+    clearInterval(this.#timer);
+  }
+}
