@@ -15,7 +15,7 @@ import {
   keyringPath,
   startScript,
   tokenPath,
-  type ExecutableDigests,
+  type ExecutableRecords,
 } from './agentScript.ts';
 import { describeTrust, keysAnnotation, noTrust, type AgentTrust } from './agentTrust.ts';
 import { recordVersion } from './agentVersion.ts';
@@ -28,7 +28,7 @@ export interface AgentOptions {
   /** The image of the agents, by digest. Every node already has it, such as the image of the machine config daemon. */
   readonly image: string;
   /** The executables of the agents. An agent on a node of another architecture waits. */
-  readonly executables: ExecutableDigests;
+  readonly executables: ExecutableRecords;
   /** The trust of the agents; by default only the Red Hat release key. */
   readonly trust?: AgentTrust;
   /** The policy for workloads that pull at every start; undefined for none. */

@@ -16,14 +16,20 @@ export const machines: Readonly<Record<NodeArchitecture, string>> = { amd64: 'x8
 /** An architecture, by its name in Kubernetes. */
 export type NodeArchitecture = (typeof agentArchitectures)[number];
 
-/** The SHA-256 of the executable for each architecture, in hex digits. */
-export type ExecutableDigests = Readonly<Partial<Record<NodeArchitecture, string>>>;
+/** The executable for each architecture: its size in bytes, and its SHA-256 in hex digits. */
+export type ExecutableRecords = Readonly<
+  Partial<Record<NodeArchitecture, { readonly size: number; readonly digest: string }>>
+>;
 
-/** Returns the environment variables with the digests of the executables, for an agent’s container. */
-export function describeExecutables(digests: ExecutableDigests): { name: string; value: string }[] {
+/** Returns the environment variables with the digests and sizes of the executables, for an agent’s container. */
+export function describeExecutables(executables: ExecutableRecords): { name: string; value: string }[] {
   return agentArchitectures.flatMap((architecture) => {
-    const value = digests[architecture];
-    return value === undefined ? [] : [{ name: executableVariable(architecture), value }];
+    const executable = executables[architecture];
+    if (!executable) return [];
+    return [
+      { name: executableVariable(architecture), value: executable.digest },
+      { name: `SIZE_OF_${executableVariable(architecture)}`, value: String(executable.size) },
+    ];
   });
 }
 
@@ -35,7 +41,8 @@ export function executableVariable(architecture: NodeArchitecture): string {
 /**
  * The script that starts an agent, with bash, coreutils, curl and mount. It waits until the node has the executable
  * with the digest for its architecture, and asks other agents for it (`$PEERS/executable/<digest>`, without a secret).
- * Then it runs it as the agent or, by its name ($0), as the controller, with its own arguments. The root directory is
+ * It takes no more than the installed size from an agent, and compares it before it can be run. An attempt may take a
+ * minute, and each later one twice as long, up to an hour. Then it runs it as the agent or, by its name ($0), as the controller, with its own arguments. The root directory is
  * the node’s file system with the secrets of the pod. It never runs another file.
  */
 export const startScript = `set -o pipefail
@@ -47,23 +54,37 @@ if [ -z "$EXECUTABLE" ]; then
   sleep 60
   exit 1
 fi
+size=SIZE_OF_EXECUTABLE_$(uname -m)
+size=\${!size-}
+# An earlier version installed no size.
+[ -n "$size" ] || size=268435456
+limit=60
+matches() {
+  echo "$EXECUTABLE  $1" | sha256sum --check --status 2>/dev/null
+}
 intact() {
-  echo "$EXECUTABLE  $1" | sha256sum --check --status 2>/dev/null && [ -x "$1" ]
+  matches "$1" && [ -x "$1" ]
 }
 fetch() {
   # Where an agent runs too, it fetches.
   [ -n "$PEERS" ] || return
   mkdir -p "\${file%/*}" || return
-  curl --silent --fail --connect-timeout 5 --speed-time 30 --speed-limit 1024 \\
-    --output "$file.fetched" "$PEERS/executable/$EXECUTABLE" || return
-  chmod 755 "$file.fetched"
-  if intact "$file.fetched"; then
-    sync "$file.fetched" && mv "$file.fetched" "$file"
-  else
-    echo 'what another node has is not the executable that was installed' >&2
-    rm -f "$file.fetched"
-    return 1
+  # The partial file of an attempt that was killed is not executable, and may be of any length.
+  rm -f "$file.fetched"
+  curl --silent --fail --connect-timeout 5 --speed-time 30 --speed-limit 65536 --max-time $limit \\
+    --max-filesize "$size" "$PEERS/executable/$EXECUTABLE" | head -c $((size + 1)) > "$file.fetched"
+  code=$?
+  if matches "$file.fetched"; then
+    chmod 755 "$file.fetched" && sync "$file.fetched" && mv "$file.fetched" "$file"
+    return
   fi
+  got=$(stat --format=%s "$file.fetched")
+  rm -f "$file.fetched"
+  limit=$((limit < 1800 ? limit * 2 : 3600))
+  if [ "$code" = 0 ] || [ "$got" -gt "$size" ]; then
+    echo 'what another node has is not the executable that was installed' >&2
+  fi
+  return 1
 }
 until intact "$file"; do
   fetch || sleep $((1 + RANDOM % 4))

@@ -78,7 +78,7 @@ export async function planInstallation(
   // Printed objects need no executable: nodes then wait for one.
   const nodes = (await cluster.list('v1', 'Node')).map(readNode);
   checkNodes(nodes, executables, context);
-  const digests = Object.fromEntries(executables.map(({ architecture, digest }) => [architecture, digest]));
+  const records = Object.fromEntries(executables.map((each) => [each.architecture, each]));
   const agents = await cluster.read(agentSet);
   const before = agents ? readTrust(agents) : noTrust;
   const installed = version === undefined ? undefined : await readAgentVersion(cluster);
@@ -91,7 +91,7 @@ export async function planInstallation(
   for (const { level, words } of compareTrust(before, trust)) context.log(level, words);
   const { apiVersion, kind } = serviceMonitorKind;
   const hasMonitors = metrics && (await cluster.findKind(apiVersion, kind)) !== undefined;
-  const own = { image, executables: digests, trust, admission: admitted ? admission : undefined };
+  const own = { image, executables: records, trust, admission: admitted ? admission : undefined };
   const masterLabel = nodes.some(
     (node) => isControlPlane(node) && !('node-role.kubernetes.io/control-plane' in node.labels),
   );

@@ -8,7 +8,7 @@ import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
 import { expectGolden } from '../../support/program/golden.ts';
 import { platformImage } from '../../fakes/cluster/site.ts';
 
-const executables = { amd64: 'a'.repeat(64) };
+const executables = { amd64: { digest: 'a'.repeat(64), size: 1000 } };
 const options = { image: platformImage('d'), executables, admission: undefined, rules: true } as const;
 
 describe('agentObjects', () => {

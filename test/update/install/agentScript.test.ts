@@ -1,5 +1,8 @@
 import { spawn } from 'node:child_process';
-import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises';
+import { once } from 'node:events';
+import { chmod, mkdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { dirname, join } from 'node:path';
 import { Readable } from 'node:stream';
 import { expect } from 'chai';
@@ -47,10 +50,11 @@ describe('startScript', () => {
     server = await serveContent(() => undefined, { files }, makeContext());
     return server.url;
   };
-  const start = (peers = 'http://127.0.0.1:9') => {
+  const start = (peers = 'http://127.0.0.1:9', size = executable.length) => {
     const script = startScript.replaceAll('/host', join(folder, 'host'));
     const env = { PATH: `${join(folder, 'stubs')}:${String(process.env['PATH'])}`, NODE_NAME: 'node-1', PEERS: peers };
-    const own = describeExecutables({ amd64: digest, arm64: digest });
+    const record = { digest, size };
+    const own = describeExecutables({ amd64: record, arm64: record });
     const more = { RECORD: join(folder, 'record'), ...Object.fromEntries(own.map(({ name, value }) => [name, value])) };
     const child = spawn('/bin/bash', ['-c', script, 'agent', '--allow-unsigned'], {
       env: { ...env, ...more },
@@ -101,6 +105,35 @@ describe('startScript', () => {
     expect(await record()).to.equal('');
   });
 
+  it('takes no more than the size that was installed from a node that sends without an end, then asks the next', async () => {
+    const seen: number[] = [];
+    const chunk = Buffer.alloc(64 * 1024);
+    let requests = 0;
+    const endless = createServer((_, response) => {
+      requests += 1;
+      if (requests > 2) return void response.end(executable);
+      response.writeHead(200);
+      const more = (): void => {
+        void stat(`${onNode()}.fetched`).then(
+          ({ size }) => seen.push(size),
+          () => undefined,
+        );
+        if (!response.destroyed) response.write(chunk, () => setTimeout(more, 1));
+      };
+      return more();
+    });
+    await once(endless.listen(0, '127.0.0.1'), 'listening');
+    const { port } = endless.address() as AddressInfo;
+    const { ended, words } = start(`http://127.0.0.1:${port}`);
+    expect(await ended).to.equal(0);
+    endless.closeAllConnections();
+    endless.close();
+    expect(requests).to.equal(3);
+    expect(Math.max(...seen)).to.be.at.most(executable.length + 1);
+    expect(words()).to.contain('is not the executable that was installed');
+    expect(await readFile(onNode())).to.deep.equal(executable);
+  });
+
   it('does not run what cannot be run', async () => {
     await place(executable);
     await chmod(onNode(), 0o644);
@@ -108,8 +141,10 @@ describe('startScript', () => {
   });
 
   it('knows its machine, and reports that nothing was installed for it', async () => {
-    const names = describeExecutables({ amd64: digest }).map(({ name }) => name);
-    expect(names).to.deep.equal(['EXECUTABLE_x86_64']);
+    expect(describeExecutables({ amd64: { digest, size: 7 } })).to.deep.equal([
+      { name: 'EXECUTABLE_x86_64', value: digest },
+      { name: 'SIZE_OF_EXECUTABLE_x86_64', value: '7' },
+    ]);
     await stub('uname', 'echo s390x');
     await stub('sleep', 'exit');
     const { ended, words } = start();
