@@ -4,7 +4,7 @@ import { ignoring } from '../errors.ts';
 import { parseJson } from '../content/oci/syntax.ts';
 import { pathOnHost, type Host } from '../node/machine/host.ts';
 import { mirrorStateFile } from '../node/machine/paths.ts';
-import { parseMirrorState, parseReport, reportKind, type MirrorState } from './nodeReport.ts';
+import { parseMirrorState, readReport, reportKind, type MirrorState } from './nodeReport.ts';
 
 /** The state of the mirror of a node. */
 export interface NodeMirror extends MirrorState {
@@ -27,6 +27,6 @@ export async function readMirrorState(host: Host): Promise<MirrorState | undefin
 export async function listMirrorStates(cluster: Cluster): Promise<NodeMirror[]> {
   const { apiVersion, kind, ...options } = reportKind;
   const leases = await cluster.list(apiVersion, kind, options).catch(ignoring('denied'));
-  const reports = (leases ?? []).flatMap((lease) => parseReport(lease) ?? []);
-  return reports.flatMap(({ progress, mirror }) => (mirror ? [{ node: progress.name, ...mirror }] : []));
+  const reports = (leases ?? []).flatMap((lease) => readReport(lease) ?? []);
+  return reports.flatMap(({ node, report }) => (report?.mirror ? [{ node, ...report.mirror }] : []));
 }

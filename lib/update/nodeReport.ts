@@ -143,13 +143,35 @@ export function formatNodeReport({
   };
 }
 
-/** Reads the report in a Lease; undefined if it has none, or an invalid one. Does not return `offers`. */
-export function parseReport({ metadata }: KubernetesObject): NodeReport | undefined {
+/** What the Lease of an agent says. */
+export interface ReceivedReport {
+  readonly node: string;
+  /** The time of its renewal by the clock of the node. */
+  readonly renewed: string;
+  /** The same by the clock of the API server, in milliseconds since 1970; NaN if the Lease does not say so. */
+  readonly written: number;
+  /** Undefined if it has none, or an invalid one. It lacks `offers`. */
+  readonly report?: NodeReport | undefined;
+}
+
+/**
+ * Reads the Lease of an agent. An admission policy lets each agent write the Lease with the name and the holder of its
+ * own node only, so the holder is the node, and not what the report names. Undefined for a Lease with the name of another
+ * node.
+ */
+export function readReport({ metadata, ...lease }: KubernetesObject): ReceivedReport | undefined {
+  const { holderIdentity, renewTime } = fieldsOf(lease['spec']);
+  const node = textOf(holderIdentity);
+  if (node === undefined || metadata.name !== leaseName(node)) return undefined;
   const fields = parseFields(textOf(fieldsOf(metadata.annotations)[annotation]) ?? '');
+  const report = fields['name'] === node ? parseReport(node, fields) : undefined;
+  return { node, renewed: textOf(renewTime) ?? '', written: readRenewalTime({ metadata, ...lease }), report };
+}
+
+function parseReport(name: string, fields: Fields): NodeReport | undefined {
   const {
     bundle,
     origin,
-    name,
     phase: stated,
     imagesLoaded,
     imagesTotal,
@@ -166,7 +188,7 @@ export function parseReport({ metadata }: KubernetesObject): NodeReport | undefi
   const version = textOf(fields['version']);
   const base = baseStates.find((each) => each === fields['base']);
   const phase = nodePhases.find((each) => each === stated);
-  if (typeof bundle !== 'string' || typeof name !== 'string' || !phase) return undefined;
+  if (typeof bundle !== 'string' || !phase) return undefined;
   if (!isCount(imagesLoaded) || !isCount(imagesTotal) || !isCount(bytes) || imagesLoaded > imagesTotal)
     return undefined;
   const more = {
@@ -187,17 +209,11 @@ export function parseReport({ metadata }: KubernetesObject): NodeReport | undefi
   };
 }
 
-/** Returns the node of a Lease, and the time of its renewal by the clock of the node. */
-export function readRenewal(lease: KubernetesObject): { readonly node: string; readonly renewed: string } {
-  const { holderIdentity, renewTime } = fieldsOf(lease['spec']);
-  return { node: textOf(holderIdentity) ?? '', renewed: textOf(renewTime) ?? '' };
-}
-
 /**
  * Returns when a Lease was last renewed by the clock of the API server, in milliseconds since 1970; NaN if it does not
  * say so. API servers update the time of a manager when it changes a value (Kubernetes, ManagedFieldsEntry).
  */
-export function readRenewalTime({ metadata }: KubernetesObject): number {
+function readRenewalTime({ metadata }: KubernetesObject): number {
   const entries = listOf(fieldsOf(metadata)['managedFields']);
   const own = entries.filter(({ fieldsV1 }) => 'f:renewTime' in fieldsAt(fieldsV1, 'f:spec'));
   const times = own.map(({ time }) => Date.parse(textOf(time) ?? ''));

@@ -6,7 +6,7 @@ import { architectures } from '../release/version.ts';
 import type { Cluster } from '../cluster/client.ts';
 import type { StoredObject } from '../cluster/storedObject.ts';
 import { readClusterVersion } from '../cluster/clusterVersion.ts';
-import { parseReport, type Proposal } from './nodeReport.ts';
+import { readReport, type Proposal } from './nodeReport.ts';
 import { activeBundle, proposalAnnotation, upgradeBundleKind, type UpgradeBundle } from './upgradeBundle.ts';
 
 /**
@@ -34,9 +34,9 @@ export async function followProposals(
   context: Context,
 ): Promise<void> {
   const proposed = reports
-    .flatMap((lease) => parseReport(lease) ?? [])
-    .flatMap(({ bundle, proposal, progress }) =>
-      proposal ? [{ ...proposal, bundle, node: progress.name, name: upgradeBundleName(proposal) }] : [],
+    .flatMap((lease) => readReport(lease) ?? [])
+    .flatMap(({ node, report: { bundle = '', proposal } = {} }) =>
+      proposal ? [{ ...proposal, bundle, node, name: upgradeBundleName(proposal) }] : [],
     );
   for (const bundle of bundles.filter(isProposal))
     if (!proposed.some(({ name }) => name === bundle.metadata.name)) await remove(cluster, bundle, context);

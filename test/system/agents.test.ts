@@ -3,7 +3,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
-import { parseReport, reportKind } from '../../lib/update/nodeReport.ts';
+import { readReport, reportKind } from '../../lib/update/nodeReport.ts';
 import { digestOf, type Digest } from '../../lib/content/oci/digest.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { extraImage } from '../support/release/extraImage.ts';
@@ -72,7 +72,10 @@ describe('the agents of a cluster', function () {
     const { apiVersion, kind, namespace } = reportKind;
     const report = () => cluster.api.find(apiVersion, kind, 'agent-a', namespace);
     await until(() => report());
-    expect(parseReport(report() ?? expect.fail())?.proposal).to.deep.equal({ version: '4.19.4', arch: 'x86_64' });
+    expect(readReport(report() ?? expect.fail())?.report?.proposal).to.deep.equal({
+      version: '4.19.4',
+      arch: 'x86_64',
+    });
     expect(cluster.bundle()).to.equal(undefined);
     await addNode('master-0');
     await until(() => cluster.progress('a')?.message);

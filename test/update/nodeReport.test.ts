@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { formatNodeReport, parseReport, readRenewal } from '../../lib/update/nodeReport.ts';
+import { formatNodeReport, readReport } from '../../lib/update/nodeReport.ts';
 import type { NodeProgress } from '../../lib/update/upgradeBundle.ts';
 
 const progress: NodeProgress = {
@@ -16,9 +16,9 @@ describe('the report of a node', () => {
     const mirror = { versions: ['4.20.3'], requests: 3, lacking: ['a/b@sha256:c'] };
     const report = { bundle: 'u', progress, origin: 'http://10.0.0.1:8080', mirror };
     const lease = formatNodeReport({ ...report, offers: `sha256:${'a'.repeat(64)}` });
-    expect(parseReport(lease)).to.deep.equal(report);
-    expect(readRenewal(lease).node).to.equal('a');
-    expect(readRenewal(lease).renewed).to.match(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/);
+    expect(readReport(lease)?.report).to.deep.equal(report);
+    expect(readReport(lease)?.node).to.equal('a');
+    expect(readReport(lease)?.renewed).to.match(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/);
   });
 
   it('fits into a Lease, with any name of the node and any message', () => {
@@ -27,8 +27,8 @@ describe('the report of a node', () => {
       progress: { ...progress, name: 'n'.repeat(253), message: 'm'.repeat(9000) },
     });
     expect(lease.metadata.name).to.have.length.within(10, 253);
-    expect(parseReport(lease)?.progress.name).to.have.length(253);
-    expect(parseReport(lease)?.progress.message).to.have.length(4000);
+    expect(readReport(lease)?.report?.progress.name).to.have.length(253);
+    expect(readReport(lease)?.report?.progress.message).to.have.length(4000);
   });
 
   it('is missing if it has a value that no status may have', () => {
@@ -36,7 +36,7 @@ describe('the report of a node', () => {
     const [annotation = ['', '']] = Object.entries(lease.metadata.annotations ?? {});
     const [key, text] = annotation;
     const read = (changed: string) =>
-      parseReport({ ...lease, metadata: { ...lease.metadata, annotations: { [key]: changed } } });
+      readReport({ ...lease, metadata: { ...lease.metadata, annotations: { [key]: changed } } })?.report;
     expect(read(text)).not.to.equal(undefined);
     for (const [right, wrong] of [
       ['"imagesLoaded":1', '"imagesLoaded":3'],
@@ -47,6 +47,17 @@ describe('the report of a node', () => {
       ['{', ''],
     ] as const)
       expect(read(text.replace(right, wrong)), wrong).to.equal(undefined);
-    expect(parseReport({ apiVersion: '', kind: '', metadata: { name: 'x' } })).to.equal(undefined);
+    expect(readReport({ apiVersion: '', kind: '', metadata: { name: 'x' } })).to.equal(undefined);
+  });
+
+  it('is of the node that holds its Lease, and of no other one that it names', () => {
+    const own = formatNodeReport({ bundle: 'u', progress });
+    const other = formatNodeReport({ bundle: 'u', progress: { ...progress, name: 'master-0' } });
+    expect(
+      readReport({ ...own, metadata: { ...own.metadata, annotations: other.metadata.annotations } }),
+    ).to.deep.include({ node: 'a', report: undefined });
+    expect(readReport({ ...own, spec: other['spec'] })).to.equal(undefined);
+    expect(readReport({ ...other, metadata: own.metadata })).to.equal(undefined);
+    expect(readReport({ ...own, spec: {} })).to.equal(undefined);
   });
 });

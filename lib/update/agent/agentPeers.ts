@@ -8,7 +8,7 @@ import { hexOf, type Digest } from '../../content/oci/digest.ts';
 import { Connections } from '../../content/http/connections.ts';
 import { clientTlsOf, derivePreSharedKey } from '../../content/http/preSharedKey.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import { parseReport, reportKind, selectOffers } from '../nodeReport.ts';
+import { readReport, reportKind, selectOffers } from '../nodeReport.ts';
 import { PeerPace, PeerStandings, type RateLimit } from './peerStandings.ts';
 
 /** Few retries, because another node may have the bundle too. */
@@ -213,11 +213,10 @@ export class AgentPeers {
     const labelSelector = selectOffers(digest, which);
     const leases = await this.#cluster.list(apiVersion, kind, { namespace, labelSelector });
     return leases.flatMap((lease) => {
-      const { origin, progress, base } = parseReport(lease) ?? {};
+      const { node: name = '', report: { origin, base } = {} } = readReport(lease) ?? {};
       if (content === 'base' && base !== 'offered') return [];
       // An agent of an earlier version serves plain HTTP, until the DaemonSet replaces it.
-      if (!origin?.startsWith('https://') || !progress || progress.name === this.#node) return [];
-      return [{ name: progress.name, origin }];
+      return origin?.startsWith('https://') && name !== this.#node ? [{ name, origin }] : [];
     });
   }
 }

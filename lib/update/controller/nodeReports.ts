@@ -1,7 +1,7 @@
 import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
 import { isPoolNode, mayHaveAgent, readNode } from '../../readiness/preflight/node.ts';
 import { clearCondition, listNames, type BundleCondition } from '../conditions.ts';
-import { parseReport, readRenewal, type BackupReport, type BaseState } from '../nodeReport.ts';
+import { readReport, type BackupReport, type BaseState } from '../nodeReport.ts';
 import { hasEnded, isAtLeast, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
 
 /**
@@ -36,14 +36,15 @@ export class NodeReports {
   ): Map<string, KnownProgress> {
     const progressByNode = new Map<string, KnownProgress>();
     for (const lease of leases) {
-      const { node, renewed } = readRenewal(lease);
+      const received = readReport(lease);
+      if (!received) continue;
+      const { node, renewed, report } = received;
       const before = this.#renewals.get(node);
       // Measured with the own clock, because the clocks of nodes may differ.
       const at = before?.renewed === renewed ? before.at : now;
       this.#renewals.set(node, { renewed, at });
-      const report = parseReport(lease);
       const isSelected = report?.bundle === bundle && (version === undefined || report.version === version);
-      if (isSelected && report.progress.name === node)
+      if (isSelected)
         progressByNode.set(node, {
           ...{ progress: report.progress, isRecent: now - at < silenceLimit },
           ...{ base: report.base, backup: report.backup },

@@ -12,7 +12,7 @@ import { chooseFacts } from '../extraImages.ts';
 import { readLoadState } from './loadState.ts';
 import { MirrorControl } from '../mirror/mirrorControl.ts';
 import { findMissingImages, type MissingImage } from './missingImages.ts';
-import { readRenewal, reportKind } from '../nodeReport.ts';
+import { readReport, reportKind } from '../nodeReport.ts';
 import { osImageStreamKind } from '../osImageStreamWrite.ts';
 import { controllerPods } from '../../readiness/preflight/osImageStreamCheck.ts';
 import { NodeReports } from './nodeReports.ts';
@@ -133,11 +133,11 @@ export class Rollout {
     return await this.#record.write(observation, step, step.stall ?? this.#stall);
   }
 
-  /** Returns the reports of agents. Deletes reports of nodes that the cluster no longer has. */
+  /** Returns the reports of agents. Deletes those of nodes that the cluster no longer has, and those with a false name. */
   async #listReports(): Promise<readonly StoredObject[]> {
     const nodes = new Set(this.#view.list('Node').map(({ metadata }) => metadata.name));
     const leases = this.#view.list(reportKind.kind);
-    const isOfNode = (lease: StoredObject): boolean => nodes.has(readRenewal(lease).node);
+    const isOfNode = (lease: StoredObject): boolean => nodes.has(readReport(lease)?.node ?? '');
     for (const { apiVersion, kind, metadata } of leases.filter((lease) => !isOfNode(lease))) {
       const { name, namespace } = metadata;
       await this.#cluster.delete({ apiVersion, kind, metadata: { name, namespace } });

@@ -1,7 +1,7 @@
 import { ignoring } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import { readRenewal, readRenewalTime, reportKind } from '../nodeReport.ts';
+import { readReport, reportKind } from '../nodeReport.ts';
 import { surveyAgents } from './agentSurvey.ts';
 
 /** Three times the longest pause between two reports of an agent, in milliseconds. */
@@ -46,9 +46,9 @@ export async function describeClocks(cluster: Cluster): Promise<string | undefin
 async function listReports(cluster: Cluster) {
   const { apiVersion, kind, ...selection } = reportKind;
   const leases = await cluster.list(apiVersion, kind, selection).catch(ignoring('denied', 'not-served'));
-  return leases?.map((lease) => {
-    const { node, renewed } = readRenewal(lease);
-    const [made, written] = [Date.parse(renewed), readRenewalTime(lease)];
+  const reports = leases?.flatMap((lease) => readReport(lease) ?? []);
+  return reports?.map(({ node, renewed, written }) => {
+    const made = Date.parse(renewed);
     return { node, renewed: made, written: Number.isNaN(written) ? made : written };
   });
 }

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import { noTrust } from '../../../lib/update/install/agentTrust.ts';
-import { parseReport, reportKind } from '../../../lib/update/nodeReport.ts';
+import { readReport, reportKind } from '../../../lib/update/nodeReport.ts';
 import {
   upgradeBundleApi,
   type NodeProgress,
@@ -174,7 +174,7 @@ export class SimulatedCluster {
   progress(node: string): NodeProgress | undefined {
     const uid = this.bundle()?.metadata.uid;
     const lease = this.api.find(reportKind.apiVersion, reportKind.kind, `agent-${node}`, reportKind.namespace);
-    const report = lease && parseReport(lease);
+    const report = lease && readReport(lease)?.report;
     return report?.bundle === uid ? report?.progress : undefined;
   }
 

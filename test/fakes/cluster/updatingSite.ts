@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { BundleFacts } from '../../../lib/update/bundleFacts.ts';
 import {
   formatNodeReport,
-  parseReport,
+  readReport,
   reportKind,
   type BackupReport,
   type NodeReport,
@@ -243,7 +243,7 @@ export class UpdatingSite {
   #findReport({ metadata, status }: UpgradeBundle, node: string): NodeReport | undefined {
     const { apiVersion, kind, namespace } = reportKind;
     const lease = this.#server.find(apiVersion, kind, `agent-${node}`, namespace);
-    const report = lease && parseReport(lease);
+    const report = lease && readReport(lease)?.report;
     return report?.bundle === metadata.uid && report?.version === status?.version ? report : undefined;
   }
 

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { AgentReport, reportPause } from '../../../lib/update/agent/agentReport.ts';
-import { parseReport, reportKind } from '../../../lib/update/nodeReport.ts';
+import { readReport, reportKind } from '../../../lib/update/nodeReport.ts';
 import type { NodeProgress, UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
 import type { TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
@@ -36,8 +36,12 @@ describe('AgentReport', () => {
     await start('http://10.0.0.1:8080').send(bundle(), entry, { offers: digest });
     await send(start(), { ...entry, name: 'b' });
     const [a, b] = ['a', 'b'].map((node) => api.find(apiVersion, kind, `agent-${node}`, namespace));
-    expect(a && parseReport(a)).to.deep.include({ bundle: 'u', progress: entry, origin: 'http://10.0.0.1:8080' });
-    expect(b && parseReport(b)).to.deep.include({ progress: { ...entry, name: 'b' }, origin: undefined });
+    expect(a && readReport(a)?.report).to.deep.include({
+      bundle: 'u',
+      progress: entry,
+      origin: 'http://10.0.0.1:8080',
+    });
+    expect(b && readReport(b)?.report).to.deep.include({ progress: { ...entry, name: 'b' }, origin: undefined });
     expect(a?.metadata['labels']).to.include({ 'upgrade-bundle.openshift.io/offers': digest.slice(7, 39) });
     expect(b?.metadata['labels']).not.to.have.property('upgrade-bundle.openshift.io/offers');
   });
