@@ -155,9 +155,8 @@ export interface ReceivedReport {
 }
 
 /**
- * Reads the Lease of an agent. An admission policy lets each agent write the Lease with the name and the holder of its
- * own node only, so the holder is the node, and not what the report names. Undefined for a Lease with the name of another
- * node.
+ * Reads the Lease of an agent. Its holder is the node, and not what the report names: an admission policy binds the name
+ * and the holder to the node of the token. Undefined for a Lease with the name of another node.
  */
 export function readReport({ metadata, ...lease }: KubernetesObject): ReceivedReport | undefined {
   const { holderIdentity, renewTime } = fieldsOf(lease['spec']);

@@ -28,6 +28,8 @@ export interface ConnectionLimits {
   readonly connections?: number;
   /** Connections from one address; default 128. */
   readonly connectionsPerAddress?: number;
+  /** Connections of the total that only some addresses may take; default none. */
+  readonly reserved?: { readonly connections: number; isFor(address: string): boolean };
   /** The time for the head of a request, default 15 s. The whole request may take twice that. */
   readonly headTime?: number;
 }
@@ -45,6 +47,8 @@ export interface Listener {
 
 /** The largest number of requests that a client may send before the first response. */
 const pipelineLimit = 16;
+/** The time for the handshake of TLS, in milliseconds. Node.js would allow two minutes. */
+const handshakeTimeout = 10_000;
 /** The interval of log messages about refused connections, in milliseconds. */
 const logInterval = 60_000;
 
@@ -52,7 +56,8 @@ type Handle = (request: IncomingMessage, response: ServerResponse) => Promise<vo
 
 /**
  * Listens for HTTP requests and handles them, one at a time for each connection. Closes connections above the limits,
- * and connections with slow requests. Throws `busy`, `not-writable` or `unreachable` if it cannot listen.
+ * and connections with slow requests. If all are taken, an idle one of the address with the most makes room for another
+ * address. Throws `busy`, `not-writable` or `unreachable` if it cannot listen.
  */
 export async function openListener(options: ListenerOptions, handle: Handle, context: Context): Promise<Listener> {
   const { host, port, preSharedKey, certificate, limits = {} } = options;
@@ -65,11 +70,12 @@ export async function openListener(options: ListenerOptions, handle: Handle, con
     keepAlive: true,
     keepAliveInitialDelay: 30_000,
   };
-  const inTurn = takeTurns(handle);
+  const busy = new Set<string>();
+  const inTurn = takeTurns(handle, busy);
   const tls = preSharedKey ? serverTlsOf(preSharedKey) : certificate;
-  const secure = tls && createTlsServer({ ...settings, ...tls }, inTurn);
+  const secure = tls && createTlsServer({ ...settings, handshakeTimeout, ...tls }, inTurn);
   const server = secure ?? createServer(settings, inTurn);
-  limitConnections(server, limits, context);
+  limitConnections(server, limits, busy, context);
   await listen(server, host, port);
   const address = server.address() as AddressInfo;
   const authority = `${address.family === 'IPv6' ? `[${address.address}]` : address.address}:${address.port}`;
@@ -87,51 +93,79 @@ export async function openListener(options: ListenerOptions, handle: Handle, con
 
 /**
  * Delays each request of a connection until the previous response has ended. Otherwise all its responses would be in
- * memory.
+ * memory. `busy`: the clients with a request.
  */
-function takeTurns(handle: Handle): (request: IncomingMessage, response: ServerResponse) => void {
-  const queues = new WeakMap<Socket, { last: Promise<void>; length: number }>();
+function takeTurns(handle: Handle, busy: Set<string>): (request: IncomingMessage, response: ServerResponse) => void {
+  const queues = new WeakMap<Socket, { readonly client: string; last: Promise<void>; length: number }>();
   return (request, response) => {
     const { socket } = request;
-    const queue = queues.get(socket) ?? { last: Promise.resolve(), length: 0 };
+    const queue = queues.get(socket) ?? { client: clientOf(socket), last: Promise.resolve(), length: 0 };
+    if (!queues.has(socket)) socket.once('close', () => busy.delete(queue.client));
     queues.set(socket, queue);
     if (queue.length >= pipelineLimit) return void socket.destroy();
     queue.length += 1;
+    busy.add(queue.client);
     queue.last = queue.last
       .then(() => (socket.destroyed ? undefined : handle(request, response)))
       .catch(() => void socket.destroy())
-      .then(() => void (queue.length -= 1));
+      .then(() => {
+        queue.length -= 1;
+        if (queue.length === 0) busy.delete(queue.client);
+      });
   };
+}
+
+/** Names the client of a connection. That of TLS has the same name as the one below it. */
+function clientOf({ remoteAddress = '', remotePort = 0 }: Socket): string {
+  return `${remoteAddress} ${remotePort}`;
 }
 
 function limitConnections(
   server: Server,
-  { connections = 512, connectionsPerAddress = 128 }: ConnectionLimits,
+  { connections = 512, connectionsPerAddress = 128, reserved }: ConnectionLimits,
+  busy: ReadonlySet<string>,
   context: Context,
 ): void {
-  const open = new Map<string, number>();
+  const open = new Map<string, Set<Socket>>();
   let all = 0;
   let logged = -Infinity;
+  /** Closes an idle connection of the address with the most, if a connection from another address is to take its place. */
+  const makeRoom = (own: number, isReserved: boolean): boolean => {
+    for (const [address, sockets] of [...open].toSorted(([, a], [, b]) => b.size - a.size)) {
+      const isOther = isReserved && reserved?.isFor(address) === false;
+      if (sockets.size <= own + 1 && !isOther) continue;
+      if (!isReserved && reserved?.isFor(address)) continue;
+      const idle = [...sockets].find((socket) => !socket.destroyed && !busy.has(clientOf(socket)));
+      if (idle) return Boolean(idle.destroy());
+    }
+    return false;
+  };
   server.prependListener('connection', (socket: Socket) => {
-    const { remoteAddress: address = '' } = socket;
-    const own = open.get(address) ?? 0;
-    if (all >= connections || own >= connectionsPerAddress) {
+    const address = plainAddress(socket);
+    const own = open.get(address) ?? new Set();
+    const isReserved = reserved?.isFor(address) ?? false;
+    const isFull = all >= connections - (isReserved ? 0 : (reserved?.connections ?? 0));
+    if (own.size >= connectionsPerAddress || (isFull && !makeRoom(own.size, isReserved))) {
       socket.destroy();
       if (performance.now() - logged < logInterval) return;
       logged = performance.now();
-      const which = all >= connections ? `${all} are open` : `${own} of that address are open`;
+      const which = isFull ? `${all} are open` : `${own.size} of that address are open`;
       context.log('warn', `serve: a connection from ${address} was refused: ${which}`);
       return;
     }
     all += 1;
-    open.set(address, own + 1);
+    open.set(address, own.add(socket));
     socket.once('close', () => {
       all -= 1;
-      const remaining = (open.get(address) ?? 1) - 1;
-      if (remaining > 0) open.set(address, remaining);
-      else open.delete(address);
+      own.delete(socket);
+      if (own.size === 0) open.delete(address);
     });
   });
+}
+
+/** Returns the address of a client. Sockets for both families give IPv4 addresses a prefix. */
+export function plainAddress({ remoteAddress = '' }: Pick<Socket, 'remoteAddress'>): string {
+  return remoteAddress.replace(/^::ffff:(?=\d+\.)/, '');
 }
 
 function listen(server: Server, host: string, port: number): Promise<void> {

@@ -5,7 +5,13 @@ import { childrenOf, parseManifest, type Descriptor } from '../oci/descriptor.ts
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { isRepository, isTag } from '../oci/reference.ts';
 import { ContentSender, type SendLimits } from './contentSender.ts';
-import { openListener, type ConnectionLimits, type Listener, type ServerCertificate } from '../http/listener.ts';
+import {
+  openListener,
+  plainAddress,
+  type ConnectionLimits,
+  type Listener,
+  type ServerCertificate,
+} from '../http/listener.ts';
 import type { PreSharedKey } from '../http/preSharedKey.ts';
 import { StreamQueue, type StreamLimits } from './streamQueue.ts';
 import { beginContent, RequestRefusal, sendJson } from './serverResponse.ts';
@@ -74,6 +80,8 @@ export interface ServedResponse {
   readonly status: number;
   /** The User-Agent of the client. */
   readonly client: string;
+  /** The address of the client. */
+  readonly address: string;
 }
 
 /** A running server. Its URL is `http://127.0.0.1:41234`, with https if it has a pre-shared key. */
@@ -125,11 +133,18 @@ class Handler {
 
   async handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const line = `${String(request.method)} ${String(request.url)}`;
+    const address = plainAddress(request.socket);
     response.once('close', () => {
       const end = response.writableFinished ? '' : ', broken off';
       this.#context.log('debug', `serve: ${line} → ${response.statusCode}${end}`);
       const { method = '', url: path = '', headers } = request;
-      this.#options.onResponse?.({ method, path, status: response.statusCode, client: headers['user-agent'] ?? '' });
+      this.#options.onResponse?.({
+        method,
+        path,
+        status: response.statusCode,
+        client: headers['user-agent'] ?? '',
+        address,
+      });
     });
     response.setHeader('Docker-Distribution-Api-Version', 'registry/2.0');
     response.setHeader('X-Content-Type-Options', 'nosniff');

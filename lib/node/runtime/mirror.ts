@@ -28,7 +28,7 @@ export interface RuntimeMirrorOptions {
 }
 
 /** A request to the mirror, and its count. */
-export interface RuntimeMirrorRequest extends ServedResponse {
+export interface RuntimeMirrorRequest extends Omit<ServedResponse, 'address'> {
   readonly count: number;
 }
 

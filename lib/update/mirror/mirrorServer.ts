@@ -1,3 +1,4 @@
+import { X509Certificate } from 'node:crypto';
 import { readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -32,6 +33,9 @@ export interface MirrorServerOptions {
 const streams = { active: 8, waiting: 512, patience: 30_000 };
 // A busy connection takes up to 0.35 MB, an idle program 91 MB, and the unit has 150 MB. Refused clients ask the next mirror.
 const limits = { connections: 160, connectionsPerAddress: 64, idleTimeout: 30_000, minimumRate: 64 * 1024 };
+/** Connections that only control plane nodes may take. */
+const reservedConnections = 32;
+const loopback = ['127.0.0.1', '::1'];
 /** What runtimes learn, whose pods show it. Content of a mirror that keeps all is for every client. */
 const noImages = 'this mirror has no images: it keeps metadata for the machine config controller';
 const week = 7 * 24 * 3600 * 1000;
@@ -72,9 +76,15 @@ async function serveBundles(bundles: RetainedBundles, options: MirrorServerOptio
   };
   // Of a process before this one. An agent would report it if this one cannot listen.
   if (stateFile !== undefined) await rm(stateFile, { force: true }).catch(() => undefined);
+  const reserved = {
+    connections: reservedConnections,
+    // The mirrors share one certificate, which names their nodes.
+    isFor: (address: string) => loopback.includes(address) || parsed.checkIP(address) !== undefined,
+  };
+  let parsed = new X509Certificate(certificate.cert);
   const server = await serveContent(
     (_, client) => (content.isFor(client) ? content : undefined),
-    { host, port, certificate, streams, limits, onResponse, absence: noImages },
+    { host, port, certificate, streams, limits: { ...limits, reserved }, onResponse, absence: noImages },
     context,
   );
   const boundPort = Number(new URL(server.url).port);
@@ -107,6 +117,7 @@ async function serveBundles(bundles: RetainedBundles, options: MirrorServerOptio
       try {
         server.setCertificate(next);
         certificate = next;
+        parsed = new X509Certificate(next.cert);
         context.log('info', 'the certificate was renewed');
       } catch (error) {
         // The files of the pair are replaced one after the other.

@@ -60,11 +60,40 @@ describe('openListener', () => {
     expect(await isServed(await dial())).to.equal(false);
     const other = await dial('127.0.0.2');
     expect(await isServed(other)).to.equal(true);
-    expect(await isServed(await dial('127.0.0.3'))).to.equal(false);
     expect([await isServed(first), await isServed(second), await isServed(other)]).to.deep.equal([true, true, true]);
     expect(context.lines.filter((line) => line.includes('refused'))).to.have.length(1);
+    for (const socket of [first, second]) socket.write(get('/wait'));
+    await until(() => running.filter((path) => path === '/wait').length === 2);
+    expect(await isServed(await dial('127.0.0.3'))).to.equal(false);
+    release();
     first.destroy();
     await until(async () => isServed(await dial('127.0.0.3')));
+  });
+
+  it('closes an idle connection of the address with the most, if another address has no place', async () => {
+    await open({ connections: 6, connectionsPerAddress: 6 });
+    const busy = await dial();
+    busy.write(get('/wait'));
+    await until(() => running.length === 1);
+    const idle = [await dial(), await dial(), await dial(), await dial('127.0.0.2'), await dial('127.0.0.2')];
+    const closed = Promise.all(idle.slice(0, 2).map((socket) => once(socket, 'close')));
+    for (let count = 0; count < 2; count += 1) expect(await isServed(await dial('127.0.0.3'))).to.equal(true);
+    await closed;
+    // Every address has two now.
+    expect(await isServed(await dial('127.0.0.4'))).to.equal(true);
+    expect(await isServed(await dial('127.0.0.3'))).to.equal(false);
+    const response = once(busy, 'data');
+    release();
+    expect(String(await response)).to.contain('/wait');
+  });
+
+  it('keeps connections for some addresses, and makes room for them', async () => {
+    const isFor = (address: string): boolean => address === '127.0.0.9';
+    await open({ connections: 3, connectionsPerAddress: 3, reserved: { connections: 1, isFor } });
+    expect([await isServed(await dial()), await isServed(await dial('127.0.0.2'))]).to.deep.equal([true, true]);
+    expect(await isServed(await dial('127.0.0.3'))).to.equal(false);
+    for (let count = 0; count < 3; count += 1) expect(await isServed(await dial('127.0.0.9'))).to.equal(true);
+    expect(await isServed(await dial('127.0.0.3'))).to.equal(false);
   });
 
   it('closes connections whose requests do not arrive in time, and no others', async () => {

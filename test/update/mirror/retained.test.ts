@@ -172,7 +172,7 @@ describe('the retained bundles of a node', () => {
 
 describe('the requests to a mirror', () => {
   const nothing = { kept: 'all' as const, manifests: new Map(), blobs: new Map(), tags: new Map() };
-  const get = { method: 'GET', status: 404, client: 'cri-o/1.33' };
+  const get = { method: 'GET', status: 404, client: 'cri-o/1.33', address: '10.0.0.1' };
   const pathOf = (text: string): string => `/v2/a/b/manifests/${digestOf(text)}`;
   let context: TestContext;
   let requests: MirrorRequests;
@@ -208,9 +208,23 @@ describe('the requests to a mirror', () => {
     expect(context.lines).to.have.length(2);
   });
 
-  it('report the last images that are missing, and remember a thousand', async () => {
-    for (let index = 0; index < 1002; index += 1) count({ path: pathOf(String(index)) });
-    expect(context.lines).to.have.length(1000);
+  it('report and log what one client misses, although others ask for anything', async () => {
+    count({ path: pathOf('missing') });
+    for (let index = 0; index < 2000; index += 1) count({ path: pathOf(String(index)), address: '10.0.0.2' });
+    count({ path: pathOf('also missing') });
+    for (let index = 0; index < 2000; index += 1) count({ path: pathOf(String(-index)), address: '10.0.0.3' });
+    const { lacking } = await describeRequests();
+    const own = ['missing', 'also missing'].map((text) => `a/b@${digestOf(text)}`);
+    expect(lacking).to.have.length(mostReported).and.to.include.members(own);
+    expect(context.lines.filter((line) => own.some((image) => line.includes(image)))).to.have.length(2);
+    expect(context.lines).to.have.length(102);
+    // Also from an address that has asked for anything before.
+    count({ path: pathOf('last'), address: '10.0.0.3' });
+    expect((await describeRequests()).lacking).to.include(`a/b@${digestOf('last')}`);
+  });
+
+  it('report the last images of a client that are missing', async () => {
+    for (let index = 0; index < 1000; index += 1) count({ path: pathOf(String(index)) });
     const last = Array.from({ length: mostReported }, (_, index) => digestOf(String(1000 - mostReported + index)));
     expect((await describeRequests()).lacking).to.deep.equal(last.map((digest) => `a/b@${digest}`));
   });
