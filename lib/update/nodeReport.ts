@@ -168,18 +168,7 @@ export function readReport({ metadata, ...lease }: KubernetesObject): ReceivedRe
 }
 
 function parseReport(name: string, fields: Fields): NodeReport | undefined {
-  const {
-    bundle,
-    origin,
-    phase: stated,
-    imagesLoaded,
-    imagesTotal,
-    bytes,
-    free,
-    size,
-    database,
-    message,
-  } = fields;
+  const { bundle, origin, phase: stated, imagesLoaded, imagesTotal, bytes, free, size, database, message } = fields;
   const { free: systemFree, size: systemSize } = fieldsOf(fields['system']);
   const proposal = parseProposal(fields['proposal']);
   const backup = parseBackupReport(fields['backup']);

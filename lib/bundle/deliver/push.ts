@@ -74,7 +74,7 @@ export async function pushBundle(
   const copy = (batch: readonly Image[]): Promise<void> =>
     copyImages(batch, destination, { concurrency, mountFrom: () => mountFrom }, counting);
   await advise(bundle, copyReleasesLast([{ store: destination, images: copies, copy }], guard));
-  await confirmTags(copies, destination, context);
+  await confirmTags(copies, destination, concurrency, context);
   await destination.close();
   const { blobs, bytes } = tally.counts();
   const releases = signed.releases.map(({ release }) => `${destination.name}@${release.digest}`);
@@ -104,11 +104,11 @@ function listCopies(
     if (subject && !names.has(digest)) attachments.set(digest, `the ${attachmentName(tag)} of ${subject}`);
   }
   const roots = new Set(releases.map(({ release }) => release.digest));
-  const all = [...new Map([...tags, ...contents.tags])];
+  const tagsOf = Map.groupBy(new Map([...tags, ...contents.tags]), ([, digest]) => digest);
   return [...names, ...attachments].flatMap(([digest, name]) => {
     const { manifests } = contents;
     const root = manifests.get(digest)?.descriptor;
-    const own = all.filter(([, target]) => target === digest).map(([tag]) => tag);
+    const own = (tagsOf.get(digest) ?? []).map(([tag]) => tag);
     const kind = { isAttachment: attachments.has(digest), isRelease: roots.has(digest) };
     return root ? [{ name, source: bundle.content, root, manifests, tags: own, ...kind }] : [];
   });
@@ -133,7 +133,12 @@ async function findPackedAttachments({ tags, manifests }: Contents, content: Con
   return packedTags;
 }
 
-async function confirmTags(copies: readonly Image[], destination: ContentStore, context: Context): Promise<void> {
+async function confirmTags(
+  copies: readonly Image[],
+  destination: ContentStore,
+  concurrency: number,
+  context: Context,
+): Promise<void> {
   const isThere = async ({ digest }: Descriptor, tag: string): Promise<boolean> => {
     try {
       return (await destination.resolve(tag)).digest === digest;
@@ -145,8 +150,14 @@ async function confirmTags(copies: readonly Image[], destination: ContentStore, 
     }
   };
   const pushed = copies.flatMap(({ root, tags = [] }) => tags.map((tag) => ({ root, tag })));
-  const presence = await Promise.all(pushed.map(({ root, tag }) => isThere(root, tag)));
-  const missing = pushed.filter((_, index) => !presence[index]).map(({ tag }) => tag);
+  const absent = new Set<string>();
+  // Not all at once: each waiting request costs time whenever another one ends.
+  const waiting = pushed.values();
+  const work = async (): Promise<void> => {
+    for (const { root, tag } of waiting) if (!(await isThere(root, tag))) absent.add(tag);
+  };
+  await Promise.all(Array.from({ length: concurrency }, work));
+  const missing = pushed.map(({ tag }) => tag).filter((tag) => absent.has(tag));
   if (missing.length === 0) return;
   throw new PluginError('incomplete', `${destination.name} accepted everything, but lacks ${nameSome(missing)}`, {
     hint: 'A cache or a proxy in front of the registry may have answered instead. Push to the registry itself.',

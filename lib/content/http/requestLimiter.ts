@@ -51,6 +51,8 @@ export class RequestLimiter {
 
   #admit(): void {
     for (const waiter of this.#waiting) {
+      // Many may wait, and this is called for each request.
+      if (!this.#isFree('plain') && !this.#isFree('upload')) return;
       if (!this.#isFree(waiter.kind)) continue;
       this.#waiting.delete(waiter);
       this.#taken[waiter.kind] += 1;

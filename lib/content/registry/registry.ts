@@ -41,6 +41,8 @@ export class Registry implements ContentStore {
   readonly #context: Context;
   readonly #options: RegistryOptions;
   readonly #manifests = new Map<Digest, Buffer>();
+  /** The bytes of all of them. */
+  #manifestsSize = 0;
   /** The repositories from which the registry has refused to mount. */
   readonly #unmountable = new Set<string>();
 
@@ -259,12 +261,12 @@ export class Registry implements ContentStore {
   }
 
   #keep(digest: Digest, bytes: Buffer): void {
+    this.#manifestsSize += bytes.length - (this.#manifests.get(digest)?.length ?? 0);
     this.#manifests.set(digest, bytes);
-    let size = [...this.#manifests.values()].reduce((sum, { length }) => sum + length, 0);
     for (const [oldest, { length }] of this.#manifests) {
-      if (size <= manifestCacheSize) return;
+      if (this.#manifestsSize <= manifestCacheSize) return;
       this.#manifests.delete(oldest);
-      size -= length;
+      this.#manifestsSize -= length;
     }
   }
 
