@@ -1,5 +1,6 @@
 import { expect } from 'chai';
 import { measureFleet, type FleetMeasure } from '../fakes/cluster/fleet.ts';
+import { lies } from '../fakes/cluster/lyingPeer.ts';
 
 describe('a rollout', () => {
   it('costs the API server no more for each node of a cluster that is four times as large, and spreads in rounds that double', async () => {
@@ -12,5 +13,16 @@ describe('a rollout', () => {
     expect(sum(large)).to.be.lessThan(sum(small) * 2);
     expect(large.bytes / sum(large)).to.be.lessThan((small.bytes / sum(small)) * 1.3);
     expect(large.rounds).to.be.at.most(2 * Math.log2(40));
+  });
+
+  it('completes on twelve nodes of which one lies about the bundle in twelve ways, in at most 1.3 times the time', async () => {
+    const intervals = { interval: 500, sending: 5000, layerSize: 2_000_000 };
+    const honest = await measureFleet(12, intervals);
+    const hostile = await measureFleet(12, { ...intervals, lies: Object.values(lies) });
+    console.info(
+      `honest ${honest.seconds.toFixed(1)} s, hostile ${hostile.seconds.toFixed(1)} s, ${hostile.told} lies`,
+    );
+    expect(hostile.told).to.be.at.least(5);
+    expect(hostile.seconds).to.be.lessThan(honest.seconds * 1.3);
   });
 });

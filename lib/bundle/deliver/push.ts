@@ -151,7 +151,7 @@ async function confirmTags(
   };
   const pushed = copies.flatMap(({ root, tags = [] }) => tags.map((tag) => ({ root, tag })));
   const absent = new Set<string>();
-  // Not all at once: each waiting request costs time whenever another one ends.
+  // Not all at once: each waiting request costs time if another one ends.
   const waiting = pushed.values();
   const work = async (): Promise<void> => {
     for (const { root, tag } of waiting) if (!(await isThere(root, tag))) absent.add(tag);

@@ -124,7 +124,7 @@ export class AgentPeers {
     try {
       for await (const holder of holders) if (await ask(holder)) return fetched;
       for (const holder of this.#standings.sortByRate(those('slow'))) {
-        const limit = this.#standings.lastLimitFor(holder.name, answers.size === 1);
+        const limit = this.#standings.lastLimitFor(holder.name);
         if (limit && (await ask(holder, limit, true))) return fetched;
       }
       const wrong = those('wrong');
@@ -192,13 +192,18 @@ export class AgentPeers {
   async *#chooseHolders(digest: Digest, content: Offer): AsyncGenerator<Holder> {
     const given = new Set<string>();
     const last = new Map<string, Holder>();
-    for (let round = 0; round < maxRounds; round += 1) {
-      const some = await this.#listOffers(digest, content, 'some');
+    const isGood = (name: string): boolean => !this.#standings.isLast(name);
+    for (let round = 0; round <= maxRounds; round += 1) {
+      // All nodes of some parts can be slow or wrong.
+      const isLastRound = round === maxRounds;
+      if (isLastRound && [...given].some(isGood)) return;
+      const some = isLastRound ? [] : await this.#listOffers(digest, content, 'some');
       const isAll = some.length === 0;
       for (const holder of shuffle(isAll ? await this.#listOffers(digest, content, 'all') : some)) {
         if (given.size === maxHolders) return;
-        if (this.#standings.isLast(holder.name)) last.set(holder.name, holder);
-        else if (!given.has(holder.name)) {
+        if (given.has(holder.name)) continue;
+        if (!isGood(holder.name)) last.set(holder.name, holder);
+        else {
           given.add(holder.name);
           yield holder;
         }

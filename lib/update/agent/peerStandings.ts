@@ -6,8 +6,11 @@ const leastRate = 64 * 1024;
 const leastPart = 1 / 4;
 /** The bytes from which a rate says something. */
 const leastBytes = 1024 * 1024;
-/** The time in which a node must reach its rate, in milliseconds; longer for one that is asked as the last. */
-const usualWindows = { first: 4000, last: 30_000 };
+/**
+ * The time in which a node must reach its rate, in milliseconds; longer for one that is asked as the last. It doubles
+ * each time that a node was too slow, up to `longest`, because all nodes may be busy.
+ */
+const usualWindows = { first: 4000, last: 30_000, longest: 60_000 };
 /** The time in which a node is not asked again before others, in milliseconds. */
 const pauses = { slow: 60_000, wrong: 10 * 60_000 } as const;
 
@@ -17,6 +20,8 @@ interface Standing {
   readonly rate: number | undefined;
   /** It is asked after others until then. */
   readonly until: number | undefined;
+  /** How many times in succession it was too slow. */
+  readonly slow: number;
 }
 
 /** The rates of other nodes, and which of them sent something wrong. It is forgotten when the agent ends. */
@@ -37,9 +42,10 @@ export class PeerStandings {
   note(name: string, outcome: 'complete' | 'slow' | 'wrong' | 'refused', rate: number, bytes: number): void {
     const isMeasured = bytes >= leastBytes || outcome === 'slow';
     const pause = outcome === 'slow' || outcome === 'wrong' ? pauses[outcome] : 0;
-    const { rate: before, until } = this.#standings.get(name) ?? {};
+    const { rate: before, until, slow = 0 } = this.#standings.get(name) ?? {};
     this.#standings.set(name, {
       rate: isMeasured ? rate : before,
+      slow: outcome === 'slow' ? slow + 1 : outcome === 'complete' ? 0 : slow,
       until: outcome === 'complete' ? undefined : pause > 0 ? performance.now() + pause : until,
     });
   }
@@ -48,13 +54,15 @@ export class PeerStandings {
   limitFor(name: string): RateLimit {
     const others = [...this.#standings].flatMap(([other, { rate }]) => (other === name ? [] : (rate ?? [])));
     const best = Math.max(0, ...others);
-    return { rate: best >= leastRate ? best * leastPart : usualRate, window: this.#windows.first };
+    const { first, longest } = this.#windows;
+    const window = Math.min(longest, first * 2 ** (this.#standings.get(name)?.slow ?? 0));
+    return { rate: best >= leastRate ? best * leastPart : usualRate, window };
   }
 
-  /** Returns the limit for a slow node if no other node sends. Undefined if others are only busy, and it hardly sends. */
-  lastLimitFor(name: string, isOnly: boolean): RateLimit | undefined {
+  /** Returns the limit for a slow node if no other node sends. Undefined if it hardly sends: others may be less busy soon. */
+  lastLimitFor(name: string): RateLimit | undefined {
     const { rate = 0 } = this.#standings.get(name) ?? {};
-    if (rate < leastRate && !isOnly) return undefined;
+    if (rate < leastRate) return undefined;
     return { rate: Math.max(leastRate, rate * leastPart), window: this.#windows.last };
   }
 

@@ -20,6 +20,7 @@ import { connectTo } from '../../support/cluster.ts';
 import { makeContext } from '../../support/context.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { node as makeNode } from './site.ts';
+import { startLyingPeer, type Lie, type LyingPeer } from './lyingPeer.ts';
 import { makeBackup, UpdatingSite } from './updatingSite.ts';
 
 const namespace = 'oc-upgrade-bundle';
@@ -33,6 +34,10 @@ export interface FleetIntervals {
   readonly interval: number;
   /** The time to send the bundle from node to node, because a real bundle is large. */
   readonly sending: number;
+  /** The size of each layer in bytes. */
+  readonly layerSize?: number;
+  /** What the last worker tells the nodes that ask it for the bundle, one after the other. It offers it from the start. */
+  readonly lies?: readonly Lie[];
 }
 
 /** The measurements of a rollout. */
@@ -47,6 +52,8 @@ export interface FleetMeasure {
   readonly bundle: { readonly size: number; readonly sentBySource: number };
   /** The number of hops from the source to the last node; 1 is from the source itself. */
   readonly rounds: number;
+  /** The requests that were answered with a lie. */
+  readonly told: number;
 }
 
 /**
@@ -54,7 +61,7 @@ export interface FleetMeasure {
  * over HTTP and report to a real API, but have no image store.
  */
 export async function measureFleet(count: number, intervals: FleetIntervals): Promise<FleetMeasure> {
-  const made = await makeBundle({ version: '4.19.4', previous: ['4.19.3'], layerSize: 50_000 });
+  const made = await makeBundle({ version: '4.19.4', previous: ['4.19.3'], layerSize: intervals.layerSize ?? 50_000 });
   const folder = await makeFolder();
   const api = await startApiServer({ openshift: '4.19.3' });
   const site = new UpdatingSite(api);
@@ -82,7 +89,7 @@ export async function measureFleet(count: number, intervals: FleetIntervals): Pr
     await running;
     const bytes = api.requests.reduce((sum, { bytesSent, bytesReceived }) => sum + bytesSent + bytesReceived, 0);
     return {
-      ...{ nodes: count, seconds, bytes: bytes / count, rounds: fleet.rounds },
+      ...{ nodes: count, seconds, bytes: bytes / count, rounds: fleet.rounds, told: fleet.told },
       requests: new Map([...requests].map(([phase, sum]) => [phase, sum / count])),
       bundle: { size, sentBySource: fleet.sentBySource },
     };
@@ -126,6 +133,7 @@ interface FleetSettings extends FleetIntervals {
 /** The agents of all nodes. */
 class Fleet {
   sentBySource = 0;
+  #liar: LyingPeer | undefined;
   readonly #made: TestBundle;
   readonly #settings: FleetSettings;
   readonly #context: Context;
@@ -144,11 +152,20 @@ class Fleet {
     return Math.max(...this.#round.values());
   }
 
+  /** The number of lies. */
+  get told(): number {
+    return this.#liar?.requests ?? 0;
+  }
+
   async open(names: readonly string[]): Promise<void> {
     const { folder, path } = this.#made;
     const file = path.split('/').at(-1) ?? '';
     const { bundles } = await examineFiles(folder, [file], { device: 'drive' }, this.#context);
-    await Promise.all(names.map((name) => this.#openNode(name, name === source ? bundles : [])));
+    const { lies } = this.#settings;
+    const liar = lies && names.at(-1);
+    if (lies) this.#liar = await startLyingPeer(token, await readFile(path), lies);
+    this.#closing.push(() => this.#liar?.close());
+    await Promise.all(names.map((name) => this.#openNode(name, [source, liar].includes(name) ? bundles : [], liar)));
   }
 
   async run(): Promise<void> {
@@ -167,7 +184,7 @@ class Fleet {
     for (const close of this.#closing.toReversed()) await close();
   }
 
-  async #openNode(name: string, found: readonly FoundBundle[]): Promise<void> {
+  async #openNode(name: string, found: readonly FoundBundle[], liar: string | undefined): Promise<void> {
     const { cluster, folder, interval, sending } = this.#settings;
     const onResponse = ({ method, path, status, client }: Parameters<NonNullable<OnResponse>>[0]): void => {
       if (method !== 'GET' || !path.endsWith('.tar') || status >= 300) return;
@@ -176,6 +193,7 @@ class Fleet {
     };
     const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token, onResponse }, this.#context);
     slowDown(server, sending);
+    if (name === liar) Object.defineProperty(server, 'origin', { value: this.#liar?.origin });
     const connections = connectToPeers(token, name);
     const own = join(folder, name);
     await mkdir(own);
@@ -183,8 +201,8 @@ class Fleet {
     // Each real node has its own processors to check signatures with. These nodes share one, and
     // only the controller needs the signatures.
     const { key, keyFile } = this.#made;
-    const known = name === source ? { keyrings: [keyFile], fingerprints: [key.fingerprint] } : none;
-    const trust = { ...known, allowUnsigned: name !== source, fetchFile };
+    const known = name === source || name === liar ? { keyrings: [keyFile], fingerprints: [key.fingerprint] } : none;
+    const trust = { ...known, allowUnsigned: name !== source && name !== liar, fetchFile };
     const cache = new BundleCache(own, trust);
     const tools: AgentTools = {
       cache,
@@ -218,13 +236,21 @@ function reportBackup({ status }: UpgradeBundle, node: string): Promise<BackupRe
 
 const none = { keyrings: [], fingerprints: [] };
 
+/** The number of parts in which a node sends a bundle. */
+const pieces = 20;
+
 /** Makes a node send a bundle slowly. */
 function slowDown(server: AgentServer, time: number): void {
   const offer = server.offer.bind(server);
   server.offer = ({ size, chunks }, digest) => {
     const send = async function* (start: number, length: number) {
-      await sleep(time);
-      if (chunks) yield* chunks(start, length);
+      // In parts, as a network does: each request takes its share of the time.
+      const share = Math.max(1, Math.ceil((pieces * length) / size));
+      for (let part = 0; part < share; part += 1) {
+        await sleep(time / pieces);
+        const at = Math.floor((length * part) / share);
+        if (chunks) yield* chunks(start + at, Math.floor((length * (part + 1)) / share) - at);
+      }
     };
     offer({ size, ...(chunks && { chunks: send }) }, digest);
   };

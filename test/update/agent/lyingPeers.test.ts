@@ -1,4 +1,5 @@
 import { readFile, stat, truncate, writeFile, readdir } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import type { BundleOutline } from '../../../lib/node/contentCheck.ts';
@@ -74,7 +75,12 @@ describe('a node that fetches a bundle beside a worker that lies', () => {
     return peer;
   };
   const peersOf = (): AgentPeers =>
-    new AgentPeers(connected.cluster, 'node', connections, new PeerStandings({ first: 1000, last: 1000 }));
+    new AgentPeers(
+      connected.cluster,
+      'node',
+      connections,
+      new PeerStandings({ first: 1000, last: 1000, longest: 8000 }),
+    );
   const partial = (): string => `${replicaPath(folder, digest)}.partial`;
   const expectFetched = async (): Promise<void> => {
     expect(await readdir(folder)).to.deep.equal([replicaPath('', digest)]);
@@ -175,6 +181,23 @@ describe('a node that fetches a bundle beside a worker that lies', () => {
     await truncate(partial(), size - 1000);
     announce('other', honest.origin);
     expect(await peers.fetch(digest, folder, makeContext(), { outline })).to.equal('fetched');
+    await expectFetched();
+  });
+
+  it('gives nodes more time if all of them are slow', async () => {
+    const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token }, makeContext());
+    closing.push(() => server.close());
+    const chunks = async function* (start: number, size: number) {
+      await sleep(1300);
+      yield bytes.subarray(start, start + size);
+    };
+    server.offer({ size: bytes.length, chunks }, digest);
+    for (const name of ['middle', 'other']) announce(name, server.origin);
+    const peers = peersOf();
+    const outcomes: string[] = [];
+    while (outcomes.at(-1) !== 'fetched' && outcomes.length < 9)
+      outcomes.push(await peers.fetch(digest, folder, makeContext(), { outline }));
+    expect(outcomes[0]).to.equal('busy');
     await expectFetched();
   });
 
