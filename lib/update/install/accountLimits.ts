@@ -25,6 +25,13 @@ export interface Limit {
 const keepsOthers = keeps('labels', 'finalizers', 'ownerReferences');
 const keepsMetadata = keeps('labels', 'annotations', 'finalizers', 'ownerReferences');
 
+/** The annotations before and after a write. */
+const notesOf = {
+  notes: fieldOr('object.metadata', 'annotations'),
+  oldNotes: fieldOr('oldObject.metadata', 'annotations'),
+};
+const isOwnNote = `k.startsWith('${upgradeBundleApi.group}/')`;
+
 const acks = acknowledgements.metadata;
 
 const targetAnnotations = Object.values(streamAnnotations)
@@ -213,14 +220,51 @@ export const accountLimits: readonly Limit[] = [
     variables: {
       spec: 'dyn(object.spec)',
       oldSpec: 'dyn(oldObject.spec)',
-      notes: fieldOr('object.metadata', 'annotations'),
-      oldNotes: fieldOr('oldObject.metadata', 'annotations'),
+      ...notesOf,
     },
     validations: [
       [sameBut('spec', 'oldSpec', "k == 'paused'"), 'may only pause and resume a pool'],
+      [`${keepsOthers} && ${sameBut('notes', 'oldNotes', isOwnNote)}`, 'may change only its own annotations of a pool'],
+    ],
+  },
+  {
+    ...{ name: 'health-checks', group: 'machine.openshift.io', version: 'v1beta1', resource: 'machinehealthchecks' },
+    operations: ['UPDATE'],
+    variables: notesOf,
+    validations: [
+      ['dyn(object.spec) == dyn(oldObject.spec)', 'may only pause and resume a MachineHealthCheck'],
       [
-        `${keepsOthers} && ${sameBut('notes', 'oldNotes', `k.startsWith('${upgradeBundleApi.group}/')`)}`,
-        'may change only its own annotations of a pool',
+        `${keepsOthers} && ${sameBut('notes', 'oldNotes', `k == 'cluster.x-k8s.io/paused' || ${isOwnNote}`)}`,
+        'may change only its own annotations of a MachineHealthCheck, and its pause',
+      ],
+    ],
+  },
+  {
+    ...{ name: 'autoscalers', group: 'autoscaling.openshift.io', version: 'v1', resource: 'clusterautoscalers' },
+    operations: ['UPDATE'],
+    variables: {
+      spec: 'dyn(object.spec)',
+      oldSpec: 'dyn(oldObject.spec)',
+      ...Object.fromEntries(
+        ['spec', 'oldSpec'].flatMap((spec) => [
+          [`${spec}Limits`, `'resourceLimits' in variables.${spec} ? variables.${spec}['resourceLimits'] : dyn({})`],
+          [`${spec}Down`, `'scaleDown' in variables.${spec} ? variables.${spec}['scaleDown'] : dyn({})`],
+        ]),
+      ),
+      ...notesOf,
+    },
+    validations: [
+      [
+        [
+          sameBut('spec', 'oldSpec', "k in ['resourceLimits', 'scaleDown']"),
+          sameBut('specLimits', 'oldSpecLimits', "k == 'maxNodesTotal'"),
+          sameBut('specDown', 'oldSpecDown', "k == 'enabled'"),
+        ].join(' && '),
+        'may change only maxNodesTotal and scaleDown.enabled of a ClusterAutoscaler',
+      ],
+      [
+        `${keepsOthers} && ${sameBut('notes', 'oldNotes', isOwnNote)}`,
+        'may change only its own annotations of a ClusterAutoscaler',
       ],
     ],
   },

@@ -168,6 +168,60 @@ describe('accountPolicies', () => {
     }
   });
 
+  describe('let the controller change of objects that replace or add nodes', () => {
+    const reviewPatch = (group: string, resource: string, before: Json, patch: Json): string[] =>
+      review({ group, resource, object: mergePatch(before, patch) as Json, oldObject: before, user: asController });
+    const notes = { 'upgrade-bundle.openshift.io/paused-for': 'x', 'upgrade-bundle.openshift.io/before': '{}' };
+
+    it('the pause of a MachineHealthCheck, and nothing else', () => {
+      const check: Json = { metadata: { name: 'a', annotations: { own: 'x' } }, spec: { maxUnhealthy: '40%' } };
+      const change = (patch: Json): string[] =>
+        reviewPatch('machine.openshift.io', 'machinehealthchecks', check, patch);
+      const paused = { ...notes, 'cluster.x-k8s.io/paused': 'true' };
+      expect(change({ metadata: { annotations: paused } })).to.deep.equal([]);
+      for (const patch of [
+        { spec: { maxUnhealthy: '100%' } },
+        { spec: { nodeStartupTimeout: '1s' } },
+        { metadata: { annotations: { own: 'y' } } },
+        { metadata: { annotations: { 'other.io/paused': 'true' } } },
+        { metadata: { labels: { a: 'b' } } },
+        { metadata: { finalizers: ['x/y'] } },
+      ])
+        expect(change(patch), JSON.stringify(patch)).to.have.length(1);
+    });
+
+    it('the number of nodes that a ClusterAutoscaler keeps, and nothing else', () => {
+      const bare: Json = { metadata: { name: 'default' }, spec: {} };
+      const full: Json = {
+        metadata: { name: 'default' },
+        spec: {
+          podPriorityThreshold: -10,
+          resourceLimits: { maxNodesTotal: 24, cores: { min: 8, max: 128 } },
+          scaleDown: { enabled: true, delayAfterAdd: '10m' },
+        },
+      };
+      const pause = { resourceLimits: { maxNodesTotal: 3 }, scaleDown: { enabled: false } };
+      const change = (patch: Json, before = full): string[] =>
+        reviewPatch('autoscaling.openshift.io', 'clusterautoscalers', before, patch);
+      for (const before of [bare, full])
+        expect(change({ metadata: { annotations: notes }, spec: pause }, before)).to.deep.equal([]);
+      const paused = mergePatch(bare, { metadata: { annotations: notes }, spec: pause }) as Json;
+      expect(
+        change({ metadata: { annotations: null }, spec: { resourceLimits: null, scaleDown: null } }, paused),
+      ).to.deep.equal([]);
+      for (const patch of [
+        { spec: { podPriorityThreshold: 0 } },
+        { spec: { resourceLimits: { cores: { max: 8 } } } },
+        { spec: { resourceLimits: { cores: null } } },
+        { spec: { scaleDown: { delayAfterAdd: '1s' } } },
+        { spec: { balanceSimilarNodeGroups: true } },
+        { metadata: { annotations: { own: 'y' } } },
+        { metadata: { labels: { a: 'b' } } },
+      ])
+        expect(change(patch), JSON.stringify(patch)).to.have.length(1);
+    });
+  });
+
   describe('let the controller change of a MachineConfigPool', () => {
     const pool: Json = {
       metadata: { name: 'worker', labels: { a: 'b' }, annotations: { own: 'x' } },
