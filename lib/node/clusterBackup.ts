@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { open, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
+import { lstat, open, readdir, readFile, realpath, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, isAbsolute, join } from 'node:path';
 import { formatBytes } from '../byteSize.ts';
 import { checkInterrupted, type Context } from '../context.ts';
@@ -208,6 +208,22 @@ async function hashSnapshot(path: string, { signal }: Context): Promise<{ size: 
   return { size, digest: `sha256:${whole.digest('hex')}` };
 }
 
+/**
+ * Returns whether a folder is reached through a link that is on a drive, whose owner chose where it leads. Links of the
+ * node itself are not, such as /mnt. `device`: the file system of the backups.
+ */
+async function leadsElsewhere(host: Host, folder: string, device: number): Promise<boolean> {
+  const system = await stat(pathOnHost(host, '/'));
+  let at = '/';
+  for (const name of pathOnHost(host, folder).split('/')) {
+    const next = join(at, name);
+    const stats = await lstat(next);
+    if (stats.isSymbolicLink() && ![device, system.dev].includes(stats.dev)) return true;
+    at = stats.isSymbolicLink() ? await realpath(next) : next;
+  }
+  return false;
+}
+
 /** Copies a backup, and reads the copy again. Its folder must be on another file system: a drive that is mounted. */
 async function copyBackup(
   host: Host,
@@ -227,6 +243,11 @@ async function copyBackup(
   if (!other?.isDirectory() || other.dev === own.dev) {
     throw new PluginError('not-found', `${to} is not a folder of a mounted drive on this node`, {
       hint: 'Mount a drive there, on this node, or allow the bundle without a copy of the backup.',
+    });
+  }
+  if (await leadsElsewhere(host, to, own.dev)) {
+    throw new PluginError('not-writable', `${to} leads through a link on the drive itself`, {
+      hint: 'Name a folder of the drive, and no link on it: a backup has the secrets of the cluster.',
     });
   }
   const partial = join(to, 'oc-upgrade-bundle-backup.partial');

@@ -86,6 +86,22 @@ describe('backUpCluster', () => {
     }
   });
 
+  it('copies it nowhere that a link on the drive leads to', async () => {
+    await open();
+    const [drive, elsewhere] = [await mkdtemp('/dev/shm/backup-'), await mkdtemp('/dev/shm/other-')];
+    try {
+      await mkdir(join(root, 'mnt'));
+      await symlink(drive, join(root, 'mnt/drive'));
+      await symlink(elsewhere, join(drive, 'backups'));
+      const copyTo = '/mnt/drive/backups';
+      await failureOf(backUpCluster(host, { ...request, copyTo }, makeContext()), 'not-writable');
+      expect(await readdir(elsewhere)).to.deep.equal([]);
+      expect(await names()).to.deep.equal([]);
+    } finally {
+      for (const folder of [drive, elsewhere]) await rm(folder, { recursive: true });
+    }
+  });
+
   const broken: readonly (readonly [
     what: string,
     script: string,
