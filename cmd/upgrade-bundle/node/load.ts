@@ -49,7 +49,6 @@ const options = {
   },
   'download-dir': {
     type: 'string',
-    needs: ['digest', 'sha256'],
     default: nodeStateFolder,
     describe: 'Folder for a bundle from a URL, with --digest',
     suggest: 'folders',
