@@ -1,5 +1,5 @@
 import { PluginError } from './errors.ts';
-import { Lines } from './lines.ts';
+import { listBelow } from './lines.ts';
 
 const errorsShown = 10;
 
@@ -20,7 +20,7 @@ export function collectFailures(errors: readonly PluginError[], { title, hint }:
   const more = errors.length - errorsShown;
   const shown = more > 0 ? [...lines.slice(0, errorsShown), `and ${more} more, which -v shows`] : lines;
   const cause = new AggregateError(errors, lines.join('\n'));
-  return new PluginError('partial', new Lines(`${title}:`, new Lines(...shown).indent('  ')), { hint, cause });
+  return new PluginError('partial', listBelow(`${title}:`, shown), { hint, cause });
 }
 
 /** Lists the first names of many, and the number of the others: `a, b, c and 3 more`. */

@@ -27,11 +27,6 @@ export class Lines {
     return split;
   }
 
-  /** Returns the lines with some text before each. */
-  indent(by: string): Lines {
-    return new Lines(...this.#lines.map((line) => by + line));
-  }
-
   /** The text with line breaks. As a part of another string, it becomes one line again. */
   get text(): string {
     return this.#lines.join('\n');
@@ -54,6 +49,11 @@ export function toLine(text: string): string {
 
 function escapeControlCharacters(line: string): string {
   return line.replace(/[^\P{Cc}\t]|[\u202a-\u202e\u2066-\u2069]/gu, '\ufffd');
+}
+
+/** Returns a title with indented items below it. */
+export function listBelow(title: string, items: readonly string[]): Lines {
+  return new Lines(title, ...new Lines(...items).lines.map((line) => `  ${line}`));
 }
 
 /** Joins parts with an empty line between them. Leaves out empty parts. */

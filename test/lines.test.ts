@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { joinParagraphs, Lines, toLine } from '../lib/lines.ts';
+import { joinParagraphs, Lines, listBelow, toLine } from '../lib/lines.ts';
 import { withoutUrlPasswords } from '../lib/urlPasswords.ts';
 
 describe('toLine', () => {
@@ -18,7 +18,7 @@ describe('toLine', () => {
 describe('Lines', () => {
   it('have a line for each string, and the lines of others', () => {
     const inner = new Lines('b\nc', 'd');
-    expect(new Lines('a', inner.indent('  '), new Lines()).lines).to.deep.equal(['a', '  b c', '  d']);
+    expect(new Lines(listBelow('a', ['b\nc', 'd']), new Lines()).lines).to.deep.equal(['a', '  b c', '  d']);
     expect(new Lines('a', inner).text).to.equal('a\nb c\nd');
     expect(Lines.split('a\n  b\n\nc\n').lines).to.deep.equal(['a', '  b', '', 'c']);
     expect(joinParagraphs('a', '', new Lines(), inner, 'e').lines).to.deep.equal(['a', '', 'b c', 'd', '', 'e']);

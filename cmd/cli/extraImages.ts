@@ -1,6 +1,6 @@
 import { describeExtraImages } from '../../lib/bundle/extraImages.ts';
 import type { SkippedImage } from '../../lib/bundle/metadata.ts';
-import { Lines } from '../../lib/lines.ts';
+import { listBelow } from '../../lib/lines.ts';
 import type { Terminal } from './terminal.ts';
 
 /** The number of images that are listed. */
@@ -11,7 +11,7 @@ export function warnOfExtraImages(images: readonly string[], { log }: Pick<Termi
   const words = describeExtraImages(images);
   if (words === undefined) return;
   const more = images.length > shown ? [`and ${images.length - shown} more`] : [];
-  log('warn', new Lines(`${words}:`, new Lines(...images.slice(0, shown), ...more).indent('  ')));
+  log('warn', listBelow(`${words}:`, [...images.slice(0, shown), ...more]));
 }
 
 /** Returns rows of a result that list the images that the release signature does not cover; none if it covers all. */

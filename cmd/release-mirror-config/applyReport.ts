@@ -1,7 +1,7 @@
 import { PluginError } from '../../lib/errors.ts';
 import type { ApplyOutcome } from '../../lib/cluster/apply.ts';
 import { formatObjectName } from '../../lib/cluster/compatibility.ts';
-import { Lines } from '../../lib/lines.ts';
+import { Lines, listBelow } from '../../lib/lines.ts';
 import type { Terminal } from '../cli/terminal.ts';
 
 /** The kind of dry run. */
@@ -15,10 +15,10 @@ export function warnOfOutcomes(outcomes: readonly ApplyOutcome[], { log }: Pick<
     if (error) log('warn', new Lines(`${name}: ${error.message}`, ...(error.hint ? [`  ${error.hint}`] : [])));
     if (outcome === 'conflict') {
       const title = `${name} exists with other content and is left alone; --overwrite replaces it:`;
-      log('warn', new Lines(title, new Lines(...differences).indent('  ')));
+      log('warn', listBelow(title, differences));
     } else if (kept.length > 0) {
       const title = `${name} keeps mirrors that the manifest does not have; oc edit removes them:`;
-      log('info', new Lines(title, new Lines(...kept).indent('  ')));
+      log('info', listBelow(title, kept));
     }
   }
 }

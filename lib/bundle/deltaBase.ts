@@ -3,7 +3,7 @@ import { basename, dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import type { Context } from '../context.ts';
 import { ignoreFailure, PluginError } from '../errors.ts';
-import { Lines } from '../lines.ts';
+import { listBelow } from '../lines.ts';
 import { nameSome } from '../failures.ts';
 import type { Descriptor } from '../content/oci/descriptor.ts';
 import type { ContentSource, LocalContent } from '../content/store/store.ts';
@@ -136,7 +136,7 @@ function missingError({ path, metadata }: Bundle, missing: readonly BlobRecord[]
   const what = images
     ? `${path} is for a site with ${version}, and ${count} that its nodes had ${verb} not there:`
     : `${path} is a delta bundle for ${release} (${version}), and ${count} of it ${verb} missing:`;
-  return new PluginError('incomplete', new Lines(what, new Lines(...lines).indent('  ')), {
+  return new PluginError('incomplete', listBelow(what, lines), {
     hint: baseHint(metadata),
     settings: ['base'],
   });

@@ -2,7 +2,7 @@ import { stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { PluginError } from '../errors.ts';
-import { Lines } from '../lines.ts';
+import { listBelow } from '../lines.ts';
 import { releaseRepository } from '../content/store/directory.ts';
 import { RootFolder } from '../content/files/rootFolder.ts';
 import {
@@ -98,9 +98,7 @@ export function volumeError(problems: readonly Problem[]): PluginError | undefin
   const [first, ...others] = problems.map(({ message }) => message);
   if (first === undefined) return undefined;
   const message =
-    others.length === 0
-      ? first
-      : new Lines(`${problems.length} volumes have problems:`, new Lines(first, ...others).indent('  '));
+    others.length === 0 ? first : listBelow(`${problems.length} volumes have problems:`, [first, ...others]);
   return new PluginError('invalid-bundle', message, {
     hint: problems[0]?.hint ?? 'Copy these volumes again from the source of the bundle. The others are good.',
   });

@@ -16,7 +16,7 @@ import { resolveExtraImage, resolveExtraImages, type ExtraImage } from '../image
 import type { SkippedImage } from '../metadata.ts';
 import type { StoredBlob } from './contents.ts';
 import type { BundleOrigin } from './origin.ts';
-import { Lines } from '../../lines.ts';
+import { listBelow } from '../../lines.ts';
 
 /** The catalogs and the operators to add to a bundle. */
 export interface CatalogRequest {
@@ -145,8 +145,8 @@ async function checkOperatorImages(
   if (first && !skipMissing) {
     if (others.length === 0) throw first;
     const title = `${errors.length} images of operators cannot be used:`;
-    const lines = new Lines(title, new Lines(...errors.map(({ message: text }) => text)).indent('  '));
-    throw new PluginError('partial', lines, { hint: imageHint, settings: first.settings });
+    const messages = errors.map(({ message }) => message);
+    throw new PluginError('partial', listBelow(title, messages), { hint: imageHint, settings: first.settings });
   }
   for (const { message } of errors) context.log('warn', `skipped: ${message}`);
   const isUsed = (image: string): boolean => failed.every(({ named }) => named.image !== image);

@@ -1,6 +1,6 @@
 import { checkInterrupted, type Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { Lines } from '../../lines.ts';
+import { listBelow } from '../../lines.ts';
 import { formatUrl } from '../../content/http/networkErrors.ts';
 import { channelSeries, compareVersions, isOlder, parseVersion, type Architecture } from '../version.ts';
 import { listGraphs, pullspecOf, readChannel, type ResolveOptions } from './graph.ts';
@@ -142,7 +142,7 @@ export function requireAccepted({ steps }: UpdatePath, accepted: readonly string
     risks.filter(({ name }) => !accepted.includes(name)).map((risk) => describeRisk(risk, version)),
   );
   if (others.length === 0) return;
-  const lines = new Lines('known risks of the updates are not accepted:', new Lines(...others).indent('  '));
+  const lines = listBelow('known risks of the updates are not accepted:', others);
   throw new PluginError('not-recommended', lines, {
     hint: 'Check whether they concern the site. Then accept each by its name, or update by other versions.',
     settings: ['acceptRisk'],
