@@ -1,7 +1,7 @@
 import type { UpdatePlan } from '../../lib/bundle/verify/updatePlan.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
 import { nameSubject, type Finding } from '../../lib/cluster/finding.ts';
-import { nameIgnore } from '../../lib/cluster/ignoredFindings.ts';
+import { isOpenBlocker, nameIgnore, severityOf } from '../../lib/cluster/ignoredFindings.ts';
 import type { Preflight } from '../../lib/readiness/preflight/preflight.ts';
 import type { ClusterSurvey } from '../../lib/readiness/preflight/survey.ts';
 import type { Context } from '../../lib/context.ts';
@@ -182,15 +182,6 @@ function toWords({ cluster, version, target, nodes, workloads, findings }: Prefl
     '',
     ...listAdvice(findings),
   );
-}
-
-/** Returns the word for the severity of a finding: `ignored` for a blocker that is overruled. */
-function severityOf({ severity, ignored }: Finding): string {
-  return ignored === true ? 'ignored' : severity;
-}
-
-function isOpenBlocker({ severity, ignored }: Finding): boolean {
-  return severity === 'blocker' && ignored !== true;
 }
 
 /** Lists the advice, once for all findings with the same advice, and how to overrule the blockers that may be overruled. */

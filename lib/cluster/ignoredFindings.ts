@@ -39,6 +39,16 @@ export function isIgnored({ check, subject }: Pick<Finding, 'check' | 'subject'>
   });
 }
 
+/** Returns whether a finding is a blocker that no administrator has overruled. */
+export function isOpenBlocker({ severity, ignored }: Finding): boolean {
+  return severity === 'blocker' && ignored !== true;
+}
+
+/** Returns the word for the severity of a finding: `ignored` for a blocker that is overruled. */
+export function severityOf({ severity, ignored }: Finding): string {
+  return ignored === true ? 'ignored' : severity;
+}
+
 /** Returns the name that overrules a blocker: `drains:poddisruptionbudget/shop/web`; undefined for one of trust. */
 export function nameIgnore({ check, subject }: Pick<Finding, 'check' | 'subject'>): string | undefined {
   if (!ignorableChecks.includes(check)) return undefined;

@@ -1,5 +1,5 @@
 import type { KubernetesObject } from '../config/manifest.ts';
-import { fieldsOf, listOf, textOf } from '../fields.ts';
+import { fieldsOf, listOf, textOf, type Fields } from '../fields.ts';
 
 /** An object as the cluster stores it. */
 export interface StoredObject extends KubernetesObject {
@@ -13,6 +13,11 @@ export interface StoredObject extends KubernetesObject {
 /** Returns whether a text can be the name of a node or of another object: a DNS name in small letters. */
 export function isObjectName(text: string): boolean {
   return /^[a-z\d](?:[a-z\d.-]{0,251}[a-z\d])?$/.test(text);
+}
+
+/** Returns the owner reference of the controller of an object: `{kind, name, …}`; undefined without one. */
+export function controllerOf({ metadata }: KubernetesObject): Fields | undefined {
+  return listOf(fieldsOf(metadata)['ownerReferences']).find(({ controller }) => controller === true);
 }
 
 /** Returns the time of the last occurrence of an Event, in milliseconds since 1970; NaN if it has none. */

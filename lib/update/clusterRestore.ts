@@ -7,6 +7,7 @@ import { isObjectName, type StoredObject } from '../cluster/storedObject.ts';
 import { listServed } from '../cluster/servedObjects.ts';
 import { readNode } from '../readiness/preflight/node.ts';
 import { isControlPlane } from '../readiness/preflight/nodeCheck.ts';
+import { topologyOf } from '../readiness/preflight/operatorCheck.ts';
 import { isOlder } from '../release/version.ts';
 import { shellCommand } from '../shellWord.ts';
 import { keptBackups, parseBackup } from '../node/clusterBackup.ts';
@@ -70,7 +71,7 @@ export async function planClusterRestore(
           : 'A backup is made just before the update is requested, unless spec.backup is off.',
     });
   }
-  const topology = textOf(fieldsOf(infrastructures[0]?.['status'])['controlPlaneTopology']);
+  const topology = topologyOf(infrastructures);
   const all = records.flatMap((record) => readBackups(record).backups);
   const unknown = [...findOtherProcedure(backup, topology), ...findLoss(backup, nodes, all)];
   const obstacles = [
@@ -108,7 +109,7 @@ function findOtherRelease({ version }: RecordedBackup, desired: string): string[
   ];
 }
 
-function findOtherProcedure({ version }: RecordedBackup, topology: string | undefined): string[] {
+function findOtherProcedure({ version }: RecordedBackup, topology: string): string[] {
   const words = 'follow “Restoring to a previous cluster state” of the documentation of OpenShift';
   return [
     ...(isOlder(version, '4.18.0') ? [`the procedure before 4.18 depends on the platform: ${words} ${version}`] : []),

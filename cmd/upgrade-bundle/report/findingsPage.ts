@@ -1,5 +1,6 @@
 import type { NodeDrill } from '../../../lib/readiness/drill/drill.ts';
 import { formatSubject, nameSubject } from '../../../lib/cluster/finding.ts';
+import { isOpenBlocker, severityOf } from '../../../lib/cluster/ignoredFindings.ts';
 import type { LintResult } from '../../../lib/readiness/lint/lintResult.ts';
 import type { Preflight } from '../../../lib/readiness/preflight/preflight.ts';
 import { formatCount } from '../../cli/format.ts';
@@ -46,7 +47,7 @@ export function formatLintPage(result: LintResult, origin: PageStamp): string {
 /** Formats the result of `preflight` as one HTML page: blockers first, each finding with the next step. */
 export function formatPreflightPage(report: Preflight, origin: PageStamp): string {
   const { cluster, version, target, ready, findings, nodes, workloads } = report;
-  const blockers = findings.filter(({ severity, ignored }) => severity === 'blocker' && ignored !== true).length;
+  const blockers = findings.filter(isOpenBlocker).length;
   const what = target === undefined ? 'boot' : `update to ${target}`;
   const checked = `${formatCount(nodes, 'node')} and ${formatCount(workloads, 'workload')} checked`;
   const open = listOpen(findings);
@@ -58,10 +59,11 @@ export function formatPreflightPage(report: Preflight, origin: PageStamp): strin
     bad: `Not ready: ${formatCount(blockers, 'blocker')} to fix before the cluster can ${what} without a registry; ${checked}.`,
   }[accent];
   const verdict = { kind: 'Preflight of a cluster', title: `${cluster}: OpenShift ${version}`, accent, words } as const;
-  const rows = findings.map(({ severity, check, subject, message, advice, because, ignored }) => [
-    ...[ignored === true ? 'ignored' : severity, check, nameSubject(subject), message],
-    because === undefined ? advice : `${advice} ${because}`,
-  ]);
+  const rows = findings.map((finding) => {
+    const { check, subject, message, advice, because } = finding;
+    const next = because === undefined ? advice : `${advice} ${because}`;
+    return [severityOf(finding), check, nameSubject(subject), message, next];
+  });
   return format(verdict, listFindings(['Severity', 'Check', 'Object', 'Finding', 'Next step'], rows), origin);
 }
 

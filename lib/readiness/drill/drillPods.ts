@@ -1,5 +1,5 @@
 import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
-import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
+import { conditionsOf, controllerOf, type StoredObject } from '../../cluster/storedObject.ts';
 import { readContainers } from '../lint/container.ts';
 import { normalizeImage } from '../lint/image.ts';
 
@@ -104,9 +104,8 @@ interface Owner {
   readonly name: string;
 }
 
-function ownerOf({ metadata }: StoredObject): Owner {
-  const { ownerReferences } = fieldsOf(metadata);
-  const owner = listOf(ownerReferences).find(({ controller }) => controller === true);
+function ownerOf(pod: StoredObject): Owner {
+  const owner = controllerOf(pod);
   return { kind: textOf(owner?.['kind']) ?? '', name: textOf(owner?.['name']) ?? '' };
 }
 

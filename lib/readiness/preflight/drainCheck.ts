@@ -4,7 +4,7 @@ import { nameSome } from '../../failures.ts';
 import { subjectOf, type Finding, type Weight } from '../../cluster/finding.ts';
 import { isSelected } from '../../cluster/labelSelector.ts';
 import { blocks } from '../../cluster/platformStops.ts';
-import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
+import { conditionsOf, controllerOf, type StoredObject } from '../../cluster/storedObject.ts';
 import { type ClusterNode, isPoolNode, parseQuantity, readNode } from './node.ts';
 import { isControlPlane } from './nodeCheck.ts';
 import { topologyOf } from './operatorCheck.ts';
@@ -72,8 +72,8 @@ export function checkDrains({
 }
 
 /** Returns the controller of an object that may move its pods itself, such as `Cluster/db`; none without one. */
-function movingControllerOf({ metadata }: StoredObject): string[] {
-  const owner = listOf(fieldsOf(metadata)['ownerReferences']).find(({ controller }) => controller === true);
+function movingControllerOf(object: StoredObject): string[] {
+  const owner = controllerOf(object);
   if (!owner || replacing.includes(String(owner['kind']))) return [];
   return [`${String(owner['kind'])}/${String(owner['name'])}`];
 }
@@ -267,7 +267,7 @@ function machineKeyOf(namespace: string | undefined, name: string): string {
 }
 
 /** Returns the name of the virtual machine that a pod runs. */
-function machineOf({ kind, metadata }: StoredObject): string | undefined {
-  const owner = listOf(fieldsOf(metadata)['ownerReferences']).find(({ controller }) => controller === true);
-  return kind === 'Pod' && owner?.['kind'] === machineKind ? textOf(owner['name']) : undefined;
+function machineOf(object: StoredObject): string | undefined {
+  const owner = controllerOf(object);
+  return object.kind === 'Pod' && owner?.['kind'] === machineKind ? textOf(owner['name']) : undefined;
 }

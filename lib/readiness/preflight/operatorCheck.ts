@@ -75,6 +75,8 @@ export function checkEtcdMembers(
   });
 }
 
+const behind: ConditionRule = ['Updated', 'False', { severity: 'warning' }, 'is not up to date', advice.updating];
+
 /** The label of pools without which an update does not end; by default that of the control plane. */
 const requiredLabel = 'operator.machineconfiguration.openshift.io/required-for-upgrade';
 
@@ -94,24 +96,13 @@ export function checkPools(
     };
     const degraded = describeDegraded(pool);
     const holds: Weight = isRequired && !isOurs(pool) ? blocks('pausedPool') : { severity: 'warning' };
-    const { message: state = '' } = conditionsOf(pool).get('Updated') ?? {};
-    const isBehind = conditionsOf(pool).get('Updated')?.status === 'False';
-    const behind = ['is not up to date', state].filter((part) => part !== '').join(': ');
     return [
       ...(isPaused ? [find(holds, 'is paused', advice.paused(name))] : []),
       ...(degraded === undefined
         ? []
-        : [
-            find(
-              blocks('degradedPool'),
-              ['is degraded', degraded].filter((part) => part !== '').join(': '),
-              advice.degraded(name),
-            ),
-          ]),
+        : [find(blocks('degradedPool'), withReason('is degraded', degraded), advice.degraded(name))]),
       // A paused pool cannot become up to date, and a degraded pool is reported already.
-      ...(isBehind && !isPaused && degraded === undefined
-        ? [find({ severity: 'warning' }, behind, advice.updating)]
-        : []),
+      ...(isPaused || degraded !== undefined ? [] : findCondition(pool, 'pools', behind)),
     ];
   });
 }
@@ -151,11 +142,21 @@ export function checkCatalogs(catalogs: readonly KubernetesObject[]): Finding[] 
   });
 }
 
-type Rule = readonly [type: string, status: string, weight: Weight, what: string, advised: string];
+/** A finding if a condition of an object has a status. */
+export type ConditionRule = readonly [type: string, status: string, weight: Weight, what: string, advised: string];
 
-function findCondition(object: KubernetesObject, check: Check, [type, status, weight, what, advised]: Rule): Finding[] {
+/** Finds that a condition of an object has the status of a rule. */
+export function findCondition(
+  object: KubernetesObject,
+  check: Check,
+  [type, status, weight, what, advised]: ConditionRule,
+): Finding[] {
   const condition = conditionsOf(object).get(type);
   if (condition?.status !== status) return [];
-  const message = [what, condition.message].filter((part) => part !== '').join(': ');
+  const message = withReason(what, condition.message);
   return [{ check, ...weight, subject: subjectOf(object), message, advice: advised }];
+}
+
+function withReason(what: string, reason: string): string {
+  return reason === '' ? what : `${what}: ${reason}`;
 }

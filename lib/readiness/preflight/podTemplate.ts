@@ -1,5 +1,6 @@
 import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
+import { controllerOf } from '../../cluster/storedObject.ts';
 import { subjectOf, type Subject } from '../../cluster/finding.ts';
 import { readContainers, type Container } from '../lint/container.ts';
 import { normalizeImage } from '../lint/image.ts';
@@ -36,8 +37,8 @@ export interface PodTemplate {
 /** Reads the pod template of a workload; undefined for another kind, and for pods and jobs that have ended. */
 export function readPodTemplate(object: KubernetesObject): PodTemplate | undefined {
   if (!workloadKinds.some(([, kind]) => kind === object.kind) || hasEnded(object)) return undefined;
-  const { ownerReferences, labels } = fieldsOf(object.metadata);
-  const owner = listOf(ownerReferences).find(({ controller }) => controller === true);
+  const { labels } = fieldsOf(object.metadata);
+  const owner = controllerOf(object);
   const { replicas, suspend } = fieldsOf(object['spec']);
   const spec = podSpecOf(object);
   const containers = readContainers(spec);

@@ -11,7 +11,7 @@ import type { StoredObject } from '../../cluster/storedObject.ts';
 import { listServed } from '../../cluster/servedObjects.ts';
 import { readClusterVersion } from '../../cluster/clusterVersion.ts';
 import { sortFindings, subjectOf, type Finding } from '../../cluster/finding.ts';
-import { ignoreFindings } from '../../cluster/ignoredFindings.ts';
+import { ignoreFindings, isOpenBlocker } from '../../cluster/ignoredFindings.ts';
 import { blocks, platformStops } from '../../cluster/platformStops.ts';
 import { checkAcknowledgements } from './acknowledgements.ts';
 import { checkPullAdmission } from './admissionCheck.ts';
@@ -135,7 +135,7 @@ export async function runPreflight(
   return {
     ...{ cluster: cluster.name, version, target: plan?.version },
     ...{ nodes: listPoolNodes(survey).length, workloads: templates.length },
-    ready: findings.every(({ severity, ignored }) => severity !== 'blocker' || ignored === true),
+    ready: !findings.some(isOpenBlocker),
     findings: sortFindings(findings),
     unused,
   };

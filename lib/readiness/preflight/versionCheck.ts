@@ -2,9 +2,9 @@ import { fieldsAt, textOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { isOlder, isSameMinor } from '../../release/version.ts';
 import { readClusterVersion } from '../../cluster/clusterVersion.ts';
-import { conditionsOf } from '../../cluster/storedObject.ts';
 import { subjectOf, type Finding, type Weight } from '../../cluster/finding.ts';
 import { blocks } from '../../cluster/platformStops.ts';
+import { findCondition, type ConditionRule } from './operatorCheck.ts';
 
 /** The release to update to. */
 export interface UpdateTarget {
@@ -62,23 +62,17 @@ export function takesLocalSystem(
 
 /** Checks the conditions of the cluster version operator. `target` is undefined if no update is planned. */
 export function checkState(object: KubernetesObject, target: UpdateTarget | undefined): Finding[] {
-  const conditions = conditionsOf(object);
   const { version } = readClusterVersion(object);
   const isMinor = target !== undefined && !isSameMinor(target.version, version);
   const keep: Weight = isMinor ? blocks('upgradeable') : { severity: target ? 'info' : 'warning' };
-  const rules: readonly (readonly [type: string, status: string, Weight, what: string, advised: string])[] = [
+  const rules: readonly ConditionRule[] = [
     ['Available', 'False', blocks('failing'), 'is not available', advice.failing],
     ['Failing', 'True', blocks('failing'), 'fails', advice.failing],
     ['Progressing', 'True', blocks('underWay'), 'is being updated', advice.busy],
     ['ReleaseAccepted', 'False', { severity: 'warning' }, 'did not accept a release', advice.failing],
     ['Upgradeable', 'False', keep, 'must not be updated to another minor version', advice.upgradeable],
   ];
-  return rules.flatMap(([type, status, weight, what, advised]) => {
-    const condition = conditions.get(type);
-    if (condition?.status !== status) return [];
-    const message = [what, condition.message].filter((part) => part !== '').join(': ');
-    return [{ check: 'version' as const, ...weight, subject: subjectOf(object), message, advice: advised }];
-  });
+  return rules.flatMap((rule) => findCondition(object, 'version', rule));
 }
 
 /** Checks whether the cluster’s version can update to the target, and what the update requires. */
