@@ -74,7 +74,7 @@ export async function pushBundle(
   const copy = (batch: readonly Image[]): Promise<void> =>
     copyImages(batch, destination, { concurrency, mountFrom: () => mountFrom }, counting);
   await advise(bundle, copyReleasesLast([{ store: destination, images: copies, copy }], guard));
-  await confirmTags(copies, destination, concurrency, context);
+  await confirmTags(copies, destination, context);
   await destination.close();
   const { blobs, bytes } = tally.counts();
   const releases = signed.releases.map(({ release }) => `${destination.name}@${release.digest}`);
@@ -133,12 +133,7 @@ async function findPackedAttachments({ tags, manifests }: Contents, content: Con
   return packedTags;
 }
 
-async function confirmTags(
-  copies: readonly Image[],
-  destination: ContentStore,
-  concurrency: number,
-  context: Context,
-): Promise<void> {
+async function confirmTags(copies: readonly Image[], destination: ContentStore, context: Context): Promise<void> {
   const isThere = async ({ digest }: Descriptor, tag: string): Promise<boolean> => {
     try {
       return (await destination.resolve(tag)).digest === digest;
@@ -150,14 +145,8 @@ async function confirmTags(
     }
   };
   const pushed = copies.flatMap(({ root, tags = [] }) => tags.map((tag) => ({ root, tag })));
-  const absent = new Set<string>();
-  // Not all at once: each waiting request costs time if another one ends.
-  const waiting = pushed.values();
-  const work = async (): Promise<void> => {
-    for (const { root, tag } of waiting) if (!(await isThere(root, tag))) absent.add(tag);
-  };
-  await Promise.all(Array.from({ length: concurrency }, work));
-  const missing = pushed.map(({ tag }) => tag).filter((tag) => absent.has(tag));
+  const presence = await Promise.all(pushed.map(({ root, tag }) => isThere(root, tag)));
+  const missing = pushed.filter((_, index) => !presence[index]).map(({ tag }) => tag);
   if (missing.length === 0) return;
   throw new PluginError('incomplete', `${destination.name} accepted everything, but lacks ${nameSome(missing)}`, {
     hint: 'A cache or a proxy in front of the registry may have answered instead. Push to the registry itself.',
