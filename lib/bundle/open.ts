@@ -2,6 +2,7 @@ import { readdir, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Context } from '../context.ts';
 import { messageOf, PluginError } from '../errors.ts';
+import { tarOf } from '../content/archive/volumes.ts';
 import { RootFolder } from '../content/files/rootFolder.ts';
 import { nameSome } from '../failures.ts';
 import { shellWord } from '../shellWord.ts';
@@ -47,7 +48,7 @@ export async function openBundle(path: string, context: Context, options: OpenBu
 async function findOnlyTar(path: string): Promise<string | undefined> {
   const folder = new RootFolder(path);
   if (await folder.statOf('v2')) return undefined;
-  const [only, ...others] = await folder.list('', (name) => /^(?!\._).*\.tar(?:\.\d{3})?$/.test(name));
+  const [only, ...others] = await folder.list('', (name) => tarOf(name) !== undefined);
   return only?.stats.isFile() && others.length === 0 ? join(path, only.path) : undefined;
 }
 

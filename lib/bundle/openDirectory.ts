@@ -9,7 +9,7 @@ import { Directory, releaseRepository } from '../content/store/directory.ts';
 import { directoryLock } from '../content/store/directoryNames.ts';
 import { RootFolder } from '../content/files/rootFolder.ts';
 import { SameBytes } from '../content/archive/sameBytes.ts';
-import { parseVolumeName } from '../content/archive/volumes.ts';
+import { tarOf } from '../content/archive/volumes.ts';
 import { describeReleases } from './metadataFacts.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } from './metadata.ts';
 import type { Bundle, BundleFile, OpenBundleOptions, Scanner } from './bundle.ts';
@@ -67,7 +67,7 @@ async function requireMirror(folder: RootFolder): Promise<void> {
   await folder.statOf(`v2/${releaseRepository}/manifests`);
   if ((await folder.statOf(`v2/${releaseRepository}`))?.isDirectory()) return;
   const names = (await folder.list()).map((entry) => entry.path);
-  const tars = names.flatMap((name) => (/^(?!\._).*\.tar$/.test(name) ? [name] : (parseVolumeName(name)?.path ?? [])));
+  const tars = names.flatMap((name) => tarOf(name) ?? []);
   const bundles = [...new Set(tars)].sort();
   throw new PluginError('not-found', `${path} is not a mirror directory: it has no v2/${releaseRepository}`, {
     hint:

@@ -22,12 +22,21 @@ export function volumeName(path: string, index: number): string {
 }
 
 /**
- * Returns the path of the archive of a volume, with the number of the volume; undefined for any other name. macOS writes
- * files of its own beside others on FAT, with `._` before the same name.
+ * Returns the path of the tar that a file is, or is a volume of; undefined for any other name. macOS writes files of its
+ * own beside others on FAT, with `._` before the same name: they are no tars.
  */
+export function tarOf(path: string): string | undefined {
+  return path.endsWith('.tar') && !isOfMacOs(path) ? path : parseVolumeName(path)?.path;
+}
+
+/** Returns the path of the archive of a volume, with the number of the volume; undefined for any other name. */
 export function parseVolumeName(path: string): { readonly path: string; readonly index: number } | undefined {
   const [, whole, digits] = /^(.+\.tar)\.(\d{3})$/s.exec(path) ?? [];
-  return whole === undefined || basename(whole).startsWith('._') ? undefined : { path: whole, index: Number(digits) };
+  return whole === undefined || isOfMacOs(whole) ? undefined : { path: whole, index: Number(digits) };
+}
+
+function isOfMacOs(path: string): boolean {
+  return basename(path).startsWith('._');
 }
 
 /**
