@@ -1,11 +1,11 @@
-import { createHash } from 'node:crypto';
-import { stat, type FileHandle } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Bundle } from '../bundle/bundle.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { hexOf, type Digest } from '../content/oci/digest.ts';
 import type { Connections } from '../content/http/connections.ts';
+import { hashFile } from '../content/files/fileRange.ts';
 import { openRegular } from '../content/files/regularFile.ts';
 import { OutlineHash, type BundleOutline } from './contentCheck.ts';
 import type { RemoteServer } from './remoteServer.ts';
@@ -46,9 +46,7 @@ export async function fetchBundle(
 /** Reads a file, and compares its digest. Throws `digest-mismatch` and the errors of reading. */
 export async function checkWholeDigest(path: string, digest: Digest, context: Context): Promise<void> {
   await using file = await openRegular(path);
-  const hash = createHash('sha256');
-  await hashFile(file, hash, Infinity, context);
-  compareDigest(path, `sha256:${hash.digest('hex')}`, digest);
+  compareDigest(path, await hashFile(file, path, context.signal), digest);
 }
 
 /**
@@ -96,20 +94,4 @@ export function compareDigest(path: string, actualDigest: Digest, digest: Digest
   const message = `${path} is not the expected bundle: its digest is ${actualDigest}, not ${digest}`;
   const hint = 'Do not use it. Copy the bundle again.';
   throw new PluginError('digest-mismatch', message, { hint });
-}
-
-async function hashFile(
-  file: FileHandle,
-  hash: { update(bytes: Buffer): unknown },
-  size: number,
-  context: Context,
-): Promise<void> {
-  const buffer = Buffer.allocUnsafe(1024 * 1024);
-  for (let at = 0; at < size;) {
-    checkInterrupted(context.signal);
-    const { bytesRead } = await file.read(buffer, 0, Math.min(buffer.length, size - at), at);
-    if (bytesRead === 0) return;
-    hash.update(buffer.subarray(0, bytesRead));
-    at += bytesRead;
-  }
 }

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
-import { checkInterrupted, type Context } from '../../context.ts';
+import type { Context } from '../../context.ts';
+import { hashFile } from '../files/fileRange.ts';
 import type { Digest } from '../oci/digest.ts';
 import { openVolume, type Volume } from './volumes.ts';
 
@@ -11,13 +12,8 @@ export interface ArchiveDigests {
 
 /** Computes the digest of one volume. Throws the errors of openVolume and of reading, and `interrupted`. */
 export async function hashVolume(volume: Volume, { signal }: Pick<Context, 'signal'>): Promise<Digest> {
-  const hash = createHash('sha256');
   await using file = await openVolume(volume, false);
-  for await (const chunk of file.createReadStream({ highWaterMark: 1024 * 1024 })) {
-    checkInterrupted(signal);
-    hash.update(chunk as Buffer);
-  }
-  return `sha256:${hash.digest('hex')}`;
+  return await hashFile(file, volume.path, signal);
 }
 
 /** Computes the digests of an archive and of its volumes in one pass over its bytes. */

@@ -1,6 +1,8 @@
+import { createHash } from 'node:crypto';
 import { readSync, writeSync } from 'node:fs';
 import { Readable } from 'node:stream';
 import { checkInterrupted } from '../../context.ts';
+import type { Digest } from '../oci/digest.ts';
 import { describeReadError } from './fileContent.ts';
 
 const chunkSize = 1024 * 1024;
@@ -69,6 +71,13 @@ export async function* readChunks(
   } finally {
     if (isLarge) spare.push(...buffers.slice(0, spareLimit - spare.length));
   }
+}
+
+/** Computes the digest of an open file, from its start to its end. Fails as readRange does. */
+export async function hashFile(file: Pick<RandomAccess, 'read'>, path: string, signal: AbortSignal): Promise<Digest> {
+  const hash = createHash('sha256');
+  for await (const chunk of readChunks(file, path, 0, Infinity, signal)) hash.update(chunk);
+  return `sha256:${hash.digest('hex')}`;
 }
 
 /**
