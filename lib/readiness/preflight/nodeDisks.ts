@@ -73,13 +73,25 @@ export function checkNodeDisks(node: ClusterNode, disks: NodeDisks | undefined, 
   if (!disks) return checkUnknown(node, images + files, { ...needs, share });
   const { images: own, system } = disks;
   if (!system) {
-    const what = describeNeeds(images + needs.blobs, needs.backups);
+    const what = describeNeeds(images + needs.blobs, 'images', needs.backups);
     return checkFileSystem(node, own.free, images + files + reserve(own), what);
   }
   const [imagesPlace, systemPlace] = [' at /var/lib/containers', ' on its system disk'];
   return [
-    ...checkFileSystem(node, own.free, images + reserve(own, evictionShare), describeNeeds(images, 0), imagesPlace),
-    ...checkFileSystem(node, system.free, files + reserve(system), describeFiles(needs), systemPlace),
+    ...checkFileSystem(
+      node,
+      own.free,
+      images + reserve(own, evictionShare),
+      describeNeeds(images, 'images'),
+      imagesPlace,
+    ),
+    ...checkFileSystem(
+      node,
+      system.free,
+      files + reserve(system),
+      describeNeeds(needs.blobs, 'copy of the bundle', needs.backups),
+      systemPlace,
+    ),
   ];
 }
 
@@ -93,7 +105,7 @@ function checkUnknown(
   { blobs, backups, share }: DiskNeeds & { readonly share: number },
 ): Finding[] {
   const needed = added + reserveOf(node.capacity, share);
-  const what = describeNeeds(blobs * (1 + unpackedFactor), backups);
+  const what = describeNeeds(blobs * (1 + unpackedFactor), 'images', backups);
   const room = node.allocatable;
   if (room !== undefined && room < needed)
     return [findLack(node, `has a disk of which pods may use ${compare(room, needed)[0]} only`, room, needed, what)];
@@ -106,12 +118,8 @@ function findLack(node: ClusterNode, has: string, free: number, needed: number, 
   return { check: 'space', ...blocks('space'), subject: subjectOf(node), message, advice: advice.space };
 }
 
-function describeNeeds(images: number, backups: number): string {
-  return `${inGibibytes(images)} for the images${backups > 0 ? `, ${inGibibytes(backups)} for two backups of etcd` : ''}`;
-}
-
-function describeFiles({ blobs, backups }: DiskNeeds): string {
-  return `${inGibibytes(blobs)} for the copy of the bundle${backups > 0 ? `, ${inGibibytes(backups)} for two backups of etcd` : ''}`;
+function describeNeeds(bytes: number, what: string, backups = 0): string {
+  return `${inGibibytes(bytes)} for the ${what}${backups > 0 ? `, ${inGibibytes(backups)} for two backups of etcd` : ''}`;
 }
 
 /** Without the size of a file system, only what the machine config operator requires is certain. */

@@ -132,8 +132,7 @@ function failuresOf(report: StoredObject | undefined, own: ReadonlySet<string>):
   if (degraded?.status !== 'True') return [];
   const failed = listFailedSets(report);
   // The daemon reports one error for all sets of a node, and pins none of them.
-  const foreign = failed.filter(({ set }) => !own.has(set));
-  const [first] = foreign.length === failed.length ? foreign : failed.filter(({ set }) => own.has(set));
+  const first = failed.find(({ set }) => own.has(set)) ?? failed[0];
   const { name } = report.metadata;
   if (!first) return [`${name}: ${degraded.message}`];
   if (own.has(first.set)) return [`${name}: ${first.error}`];
