@@ -77,11 +77,16 @@ export async function checkSpace(path: string, needed: number, floor = 0): Promi
   throw new PluginError('disk-full', message, { hint });
 }
 
-/** Returns the free bytes of the file system of a path, and the folder that was measured: the nearest that exists. */
-export async function measureFree(path: string): Promise<{ readonly folder: string; readonly free: number }> {
+/**
+ * Returns the free bytes and the size of the file system of a path, and the folder that was measured: the nearest that
+ * exists.
+ */
+export async function measureFree(
+  path: string,
+): Promise<{ readonly folder: string; readonly free: number; readonly size: number }> {
   const folder = await nearestExisting(dirname(path));
-  const { bavail, bsize } = await statfs(folder);
-  return { folder, free: bavail * bsize };
+  const { bavail, bsize, blocks } = await statfs(folder);
+  return { folder, free: bavail * bsize, size: blocks * bsize };
 }
 
 /**

@@ -1,9 +1,11 @@
 import { stat } from 'node:fs/promises';
+import { join } from 'node:path';
 import type { Bundle } from '../../bundle/bundle.ts';
 import { describeMissingBlobs } from '../../bundle/deltaBase.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { measureDisk, stayAboveFloor } from '../../node/images/diskFloor.ts';
+import { measureFree } from '../../content/files/disk.ts';
+import { stayAboveFloor } from '../../node/images/diskFloor.ts';
 import { pathOnHost, type Host } from '../../node/machine/host.ts';
 import { nodeStateFolder } from '../../node/machine/paths.ts';
 import { runProgram } from '../../node/machine/programs.ts';
@@ -32,7 +34,7 @@ export class AgentImages {
   #intact: string | undefined;
   #isDamaged = false;
 
-  /** `floor`: bytes to leave free; by default what measureDisk leaves. */
+  /** `floor`: bytes to leave free; by default what stayAboveFloor leaves. */
   constructor(host: Host, floor: number | undefined) {
     this.#host = host;
     this.#floor = floor;
@@ -41,12 +43,14 @@ export class AgentImages {
   /** Measures the file system of the images and, if it is another one, that of the bundle’s copy and the backups. */
   async measureDisks(): Promise<Pick<NodeProgress, 'free' | 'size' | 'system'>> {
     const { main } = await this.#openStorage();
-    const folders = [main.graphRoot, nodeStateFolder].map((path) => pathOnHost(this.#host, path)) as [string, string];
-    const [images, state] = [await measureDisk(folders[0]), await measureDisk(folders[1])];
-    const [own, other] = [await stat(folders[0]), await stat(folders[1])];
+    const measure = async (path: string) => {
+      const { folder, free, size } = await measureFree(join(pathOnHost(this.#host, path), 'each'));
+      return { free, size, device: (await stat(folder)).dev };
+    };
+    const [images, state] = [await measure(main.graphRoot), await measure(nodeStateFolder)];
     return {
       ...{ free: images.free, size: images.size },
-      ...(own.dev !== other.dev && { system: { free: state.free, size: state.size } }),
+      ...(images.device !== state.device && { system: { free: state.free, size: state.size } }),
     };
   }
 
