@@ -9,7 +9,7 @@ import { Connections } from '../../content/http/connections.ts';
 import { clientTlsOf, derivePreSharedKey } from '../../content/http/preSharedKey.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { readReport, reportKind, selectOffers } from '../nodeReport.ts';
-import { PeerPace, PeerStandings, type RateLimit } from './peerStandings.ts';
+import { PeerPace, PeerStandings, type PeerOutcome, type RateLimit } from './peerStandings.ts';
 
 /** Few retries, because another node may have the bundle too. */
 const retry = { attempts: 2, baseDelay: 300, longestWait: 0 };
@@ -123,8 +123,9 @@ export class AgentPeers {
     const fetched = { outcome: 'fetched', wrong: [] } as const;
     try {
       for await (const holder of holders) if (await ask(holder)) return fetched;
+      const isOtherBusy = those('busy').length > 0;
       for (const holder of this.#standings.sortByRate(those('slow'))) {
-        const limit = this.#standings.lastLimitFor(holder.name);
+        const limit = this.#standings.lastLimitFor(holder.name, isOtherBusy);
         if (limit && (await ask(holder, limit, true))) return fetched;
       }
       const wrong = those('wrong');
@@ -155,7 +156,7 @@ export class AgentPeers {
       if (event.kind === 'bytes') pace.count(event.bytes);
       context.onEvent(event);
     };
-    const note = (outcome: Exclude<Answer, PluginError>): typeof outcome => {
+    const note = (outcome: PeerOutcome): PeerOutcome => {
       this.#standings.note(name, outcome, pace.rate, pace.bytes);
       return outcome;
     };
@@ -180,6 +181,7 @@ export class AgentPeers {
       if (isSlow) return note('slow');
       if (isPluginError(error, 'digest-mismatch') || isPluginError(error, 'size-mismatch')) return note('wrong');
       if (isPluginError(error, 'disk-full') && transfer.isClaimed) return error;
+      if (isPluginError(error, 'server-error') || isPluginError(error, 'rate-limited')) return note('busy');
       if (isPluginError(error) && !ownFaults.has(error.code)) return note('refused');
       throw error;
     }
@@ -254,8 +256,8 @@ interface Attempt {
   readonly isLast: boolean;
 }
 
-/** The end of a request: `wrong` content, too `slow`, or an error because the disk has no room for what the node claims. */
-type Answer = 'complete' | 'slow' | 'wrong' | 'refused' | PluginError;
+/** The end of a request, or an error because the disk has no room for what the node claims. */
+type Answer = PeerOutcome | PluginError;
 
 /** Error codes that the other node did not cause. */
 const ownFaults: ReadonlySet<ErrorCode> = new Set(['interrupted', 'busy', 'disk-full', 'not-writable', 'internal']);

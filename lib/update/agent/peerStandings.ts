@@ -11,6 +11,8 @@ const leastBytes = 1024 * 1024;
  * each time that a node was too slow, up to `longest`, because all nodes may be busy.
  */
 const usualWindows = { first: 4000, last: 30_000, longest: 60_000 };
+/** How many times a node must be too slow before it is asked while others only have no free place. */
+const leastSlow = 3;
 /** The time in which a node is not asked again before others, in milliseconds. */
 const pauses = { slow: 60_000, wrong: 10 * 60_000 } as const;
 
@@ -39,7 +41,7 @@ export class PeerStandings {
   }
 
   /** Notes how a transfer from a node ended. `rate`: its mean, in bytes per second; `bytes`: what it sent. */
-  note(name: string, outcome: 'complete' | 'slow' | 'wrong' | 'refused', rate: number, bytes: number): void {
+  note(name: string, outcome: PeerOutcome, rate: number, bytes: number): void {
     const isMeasured = bytes >= leastBytes || outcome === 'slow';
     const pause = outcome === 'slow' || outcome === 'wrong' ? pauses[outcome] : 0;
     const { rate: before, until, slow = 0 } = this.#standings.get(name) ?? {};
@@ -59,11 +61,15 @@ export class PeerStandings {
     return { rate: best >= leastRate ? best * leastPart : usualRate, window };
   }
 
-  /** Returns the limit for a slow node if no other node sends. Undefined if it hardly sends: others may be less busy soon. */
-  lastLimitFor(name: string): RateLimit | undefined {
-    const { rate = 0 } = this.#standings.get(name) ?? {};
-    if (rate < leastRate) return undefined;
-    return { rate: Math.max(leastRate, rate * leastPart), window: this.#windows.last };
+  /**
+   * Returns the limit for a slow node if no other node sends. Undefined if it hardly sends: others may be less busy soon.
+   * `isOtherBusy`: another node only has no free place. It is waited for, but not forever: it may lie.
+   */
+  lastLimitFor(name: string, isOtherBusy: boolean): RateLimit | undefined {
+    const { rate = 0, slow = 0 } = this.#standings.get(name) ?? {};
+    if (rate < leastRate || (isOtherBusy && slow < leastSlow)) return undefined;
+    const limit = { rate: Math.max(leastRate, rate * leastPart), window: this.#windows.last };
+    return isOtherBusy ? { ...limit, longest: this.#windows.longest } : limit;
   }
 
   /** Sorts nodes by what they sent, the fastest first. */
@@ -73,10 +79,14 @@ export class PeerStandings {
   }
 }
 
-/** The lowest rate (bytes per second) over each window (milliseconds). */
+/** The end of a transfer from a node. `busy`: it has no free place. */
+export type PeerOutcome = 'complete' | 'slow' | 'wrong' | 'refused' | 'busy';
+
+/** The lowest rate (bytes per second) over each window (milliseconds), and the longest time of a transfer. */
 export interface RateLimit {
   readonly rate: number;
   readonly window: number;
+  readonly longest?: number;
 }
 
 /** The interval of the measurement, in milliseconds. */
@@ -93,9 +103,10 @@ export class PeerPace implements Disposable {
   #bytes = 0;
 
   /** `reason`: the reason of the signal; by default an AbortError. */
-  constructor({ rate, window }: RateLimit, reason?: Error) {
+  constructor({ rate, window, longest = Infinity }: RateLimit, reason?: Error) {
     this.#timer = setInterval(() => {
       const now = performance.now();
+      if (now - this.#start > longest) this.#stop.abort(reason);
       const isLate = now - this.#checked > 2 * interval;
       this.#checked = now;
       if (!isLate && now - this.#since < window) return;

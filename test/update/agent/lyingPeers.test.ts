@@ -201,6 +201,24 @@ describe('a node that fetches a bundle beside a worker that lies', () => {
     await expectFetched();
   });
 
+  it('waits for a busy node rather than for a slow one, but not forever', async () => {
+    const busy = await startLyingPeer(token, bytes, [(_, _start, response) => response.writeHead(503).end()]);
+    closing.push(() => busy.close());
+    announce('other', busy.origin);
+    const peer = await lie((_, start, response) => {
+      response.writeHead(200, { 'Content-Length': bytes.length - start });
+      response.write(bytes.subarray(start, start + 300_000));
+    });
+    expect(await peersOf().fetch(digest, folder, makeContext(), { outline })).to.equal('busy');
+    expect([peer.requests, busy.requests > 0]).to.deep.equal([1, true]);
+    const standings = new PeerStandings();
+    const limits = [1, 2, 3].map(() => {
+      standings.note('liar', 'slow', 300_000, 300_000);
+      return standings.lastLimitFor('liar', true)?.longest;
+    });
+    expect(limits).to.deep.equal([undefined, undefined, 60_000]);
+  });
+
   it('takes a tar of another program, which only the digest of the whole proves', async () => {
     const repacked = Buffer.from(bytes);
     // Another owner, as tar programs write it, and its checksum.
