@@ -8,8 +8,8 @@ import type { UpdateRisk } from '../release/graph/updateGraph.ts';
 /** The name of the first entry of every bundle. */
 export const metadataPath = 'metadata.json';
 
-/** The largest metadata.json, in bytes. */
-export const metadataSizeLimit = 4 * 1024 * 1024;
+/** The largest metadata.json, in bytes: it describes about 30,000 images. */
+export const metadataSizeLimit = 16 * 1024 * 1024;
 
 /** A signature that was valid when the bundle was created. */
 export interface SignatureRecord {
@@ -138,8 +138,11 @@ export function splitReleases(metadata: BundleMetadata): [BundleMetadata, ...Bun
  * Throws `invalid-bundle` with the invalid field, and `too-large`. `where` is for messages.
  */
 export function parseMetadata(bytes: Buffer, where: string): BundleMetadata {
-  const sizes = `${bytes.length} bytes, more than the limit of ${metadataSizeLimit}`;
-  if (bytes.length > metadataSizeLimit) throw new PluginError('too-large', `metadata.json in ${where} has ${sizes}`);
+  if (bytes.length > metadataSizeLimit) {
+    const sizes = `${bytes.length} bytes, more than the limit of ${metadataSizeLimit}`;
+    const hint = 'It lists too many images. Divide the extra images and the operators among several bundles.';
+    throw new PluginError('too-large', `metadata.json in ${where} has ${sizes}`, { hint });
+  }
   let value: unknown;
   try {
     value = parseJson(bytes.toString());
