@@ -115,17 +115,16 @@ function listFormerTags(
   { repository, name, digest }: FoundImage,
   formerOf: (tag: string, name: string) => NamedVersion | undefined,
 ): string[] {
-  return [...repository.tags].flatMap(([tag, root]) => (root === digest && formerOf(tag, name) ? [tag] : []));
+  return repository.tagsOf(digest).filter((tag) => formerOf(tag, name) !== undefined);
 }
 
 /** Finds a tag that leads to a release image, and that is no tag of a release. */
 function findOtherTag(
   { digest, children }: FoundRelease,
-  { tags }: PrunedRepository,
+  repository: PrunedRepository,
   releaseTags: ReadonlySet<string | undefined>,
 ): string | undefined {
-  const roots = [digest, ...children];
-  return [...tags.keys()].find((tag) => !releaseTags.has(tag) && roots.some((each) => tags.get(tag) === each));
+  return [digest, ...children].flatMap((root) => repository.tagsOf(root)).find((tag) => !releaseTags.has(tag));
 }
 
 type FoundImage = Omit<StoredImage, 'formerTags'>;

@@ -74,9 +74,10 @@ export async function planRepository(
   const recordedManifests = records.flatMap(({ manifests }) => manifests);
 
   // A tag that leads elsewhere by now is no longer the recorded tag.
-  const recorded = records.flatMap((record) =>
-    record.tags.filter((tag) => record.manifests.some((digest) => digest === tags.get(tag))),
-  );
+  const recorded = records.flatMap((record) => {
+    const manifests = new Set<Digest | undefined>(record.manifests);
+    return record.tags.filter((tag) => manifests.has(tags.get(tag)));
+  });
   const ownTags = new Set([
     ...records.map(({ tag }) => tag),
     ...recorded,
@@ -103,7 +104,7 @@ export async function planRepository(
   const isRemoved = (digest: Digest): boolean => candidates.has(digest) && !kept.has(digest);
   // An attachment of an image that is in no known release is not ours.
   const mine = attached.filter(({ subject }) => isRemoved(subject));
-  const theirs = attached.filter((each) => !mine.includes(each));
+  const theirs = attached.filter(({ subject }) => !isRemoved(subject));
   add(kept, await repository.reach(theirs.map(({ digest }) => digest)));
   const subjects = [...candidates.keys()].filter(isRemoved);
   const referrers = (await Promise.all(subjects.map((subject) => repository.referrers(subject)))).flat();

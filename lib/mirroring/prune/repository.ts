@@ -24,6 +24,7 @@ export class PrunedRepository {
   readonly place: Place;
   readonly store: ContentStore;
   readonly tags = new Map<string, Digest>();
+  readonly #tagsByDigest = new Map<Digest, string[]>();
   readonly #registries: Registries;
   readonly #corrupt = new Set<Digest>();
   readonly #deleted = new Set<Digest>();
@@ -44,8 +45,17 @@ export class PrunedRepository {
     const roots = await Promise.all(names.map((name) => this.store.resolve(name).catch(ignoreUnreadable)));
     for (const [index, name] of names.entries()) {
       const root = roots[index];
-      if (root) this.tags.set(name, root.digest);
+      if (!root) continue;
+      this.tags.set(name, root.digest);
+      const tags = this.#tagsByDigest.get(root.digest) ?? [];
+      tags.push(name);
+      this.#tagsByDigest.set(root.digest, tags);
     }
+  }
+
+  /** Returns the tags that lead to a manifest. */
+  tagsOf(digest: Digest): readonly string[] {
+    return this.#tagsByDigest.get(digest) ?? [];
   }
 
   /** Returns the manifests that are reachable from some digests, with their digests. Missing manifests are left out. */

@@ -1,3 +1,4 @@
+import { getEventListeners } from 'node:events';
 import { expect } from 'chai';
 import { RequestLimiter, type RequestKind } from '../../../lib/content/http/requestLimiter.ts';
 
@@ -44,5 +45,22 @@ describe('RequestLimiter', () => {
     expect(await waiting).to.have.property('message', 'enough');
     release();
     (await slots.take('plain', signal))();
+  });
+
+  it('keeps one listener for all that wait with a signal, and none afterwards', async () => {
+    const slots = new RequestLimiter(1);
+    const controller = new AbortController();
+    const count = (): number => getEventListeners(controller.signal, 'abort').length;
+    const first = await slots.take('plain', controller.signal);
+    const others = Array.from({ length: 50 }, () => slots.take('plain', controller.signal));
+    expect(count()).to.equal(1);
+    first();
+    for (const other of others) (await other)();
+    expect(count()).to.equal(0);
+    const held = await slots.take('plain', signal);
+    const refused = Array.from({ length: 50 }, () => slots.take('upload', controller.signal).catch(String));
+    controller.abort(new Error('enough'));
+    expect(new Set(await Promise.all(refused.slice(1)))).to.deep.equal(new Set(['Error: enough']));
+    held();
   });
 });
