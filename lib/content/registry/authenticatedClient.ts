@@ -1,8 +1,8 @@
 import type { Readable } from 'node:stream';
 import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
+import { ignoreFailure, PluginError } from '../../errors.ts';
 import type { ExchangeRequest, ReadResponse } from '../http/connections.ts';
-import { networkCode, formatUrl, speaksHttp } from '../http/networkErrors.ts';
+import { formatUrl, isConnectionLost, networkCode, speaksHttp } from '../http/networkErrors.ts';
 import type { Reply, RequestSubject } from './refusals.ts';
 import type { Authorizer } from './auth/tokens.ts';
 import { followRedirects, keepsEncryption } from '../http/redirect.ts';
@@ -104,7 +104,10 @@ export class AuthenticatedClient {
    * Finds the scheme of a registry with the first request: https, or http if that is allowed and the registry does not
    * support https.
    */
-  async #reach<T>(request: RegistryRequest, go: (url: URL, own: boolean) => Promise<T>): Promise<T> {
+  async #reach<T extends { readonly response: ReadResponse }>(
+    request: RegistryRequest,
+    go: (url: URL, own: boolean) => Promise<T>,
+  ): Promise<T> {
     const { registry, repository, target } = request;
     const host = hostOf(registry);
     const knownScheme = this.#schemes.get(registry);
@@ -122,7 +125,16 @@ export class AuthenticatedClient {
       return result;
     } catch (error) {
       const refused = networkCode(error) === 'ECONNREFUSED' && !/:\d+$/.test(host);
-      if (!speaksHttp(error) && !refused) throw error;
+      // Some servers close the connection that begins with a TLS handshake (Varnish).
+      const isCut = isConnectionLost(error);
+      if (!speaksHttp(error) && !refused && !isCut) throw error;
+      if (isCut) {
+        const plain = await go(at('http'), true).catch(ignoreFailure);
+        // A server with https that closed the connection refuses plain http.
+        if (!plain || plain.response.status === 400) throw error;
+        this.#schemes.set(registry, 'http');
+        return plain;
+      }
       if (!this.#plain.has(registry)) this.#context.log('debug', `${registry} does not speak https: trying http`);
       this.#plain.add(registry);
       if (speaksHttp(error)) this.#schemes.set(registry, 'http');

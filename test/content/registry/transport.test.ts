@@ -2,6 +2,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { mock } from 'node:test';
+import { connect, createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
@@ -50,7 +51,7 @@ describe('Transport', () => {
     return host;
   };
   const open = async (
-    server: TestRegistry,
+    server: Pick<TestRegistry, 'host'>,
     options: TransportOptions & Partial<ConnectionsOptions> = {},
   ): Promise<Transport> => {
     const insecure = options.insecure ?? true;
@@ -404,6 +405,34 @@ describe('Transport', () => {
       expect(error.message).to.contain('speaks http, not https');
       expect(error.settings).to.deep.equal(['insecure']);
       expect(server.requests).to.have.length(0);
+    });
+
+    it('speaks http to a server that closes a connection with a TLS handshake, if it may be insecure', async () => {
+      const server = await start();
+      const { port } = new URL(server.url);
+      const front = createServer((socket) => {
+        socket.on('error', () => undefined).once('data', (chunk) => {
+          if (chunk[0] === 22) return socket.destroy();
+          const behind = connect(Number(port), '127.0.0.1').on('error', () => undefined);
+          behind.write(chunk);
+          return socket.pipe(behind).pipe(socket);
+        });
+      });
+      await new Promise<void>((resolve) => front.listen(0, '127.0.0.1', resolve));
+      closing.push(() => front.close());
+      const host = `127.0.0.1:${(front.address() as AddressInfo).port}`;
+      const client = await open({ host });
+      const reply = await client.send({ ...get(server), registry: host });
+      expect(reply.body.equals(bytes)).to.equal(true);
+    });
+
+    it('stays with https for a server that closes a connection once', async () => {
+      const authority = await makeAuthority();
+      closing.push(() => authority.remove());
+      const { certificate, key } = await authority.issue();
+      const server = await start({ tls: { cert: certificate, key } });
+      server.fault(/blobs/, { noAnswer: 'reset' }, { times: 1 });
+      expect((await (await open(server)).send(get(server))).body.equals(bytes)).to.equal(true);
     });
 
     it('follows no redirect to anything else than http and https', async () => {
