@@ -411,12 +411,14 @@ describe('Transport', () => {
       const server = await start();
       const { port } = new URL(server.url);
       const front = createServer((socket) => {
-        socket.on('error', () => undefined).once('data', (chunk) => {
-          if (chunk[0] === 22) return socket.destroy();
-          const behind = connect(Number(port), '127.0.0.1').on('error', () => undefined);
-          behind.write(chunk);
-          return socket.pipe(behind).pipe(socket);
-        });
+        socket
+          .on('error', () => undefined)
+          .once('data', (chunk) => {
+            if (chunk[0] === 22) return socket.destroy();
+            const behind = connect(Number(port), '127.0.0.1').on('error', () => undefined);
+            behind.write(chunk);
+            return socket.pipe(behind).pipe(socket);
+          });
       });
       await new Promise<void>((resolve) => front.listen(0, '127.0.0.1', resolve));
       closing.push(() => front.close());
