@@ -42,8 +42,12 @@ export function processState(
   return started === startTimeOf(pid) && isRunning(pid) ? 'running' : 'ended';
 }
 
-/** Returns whether a process of this machine and process namespace is running. */
+/**
+ * Returns whether a process of this machine and process namespace is running. One that has ended stays in the table of
+ * processes until its parent takes notice, in some containers for ever.
+ */
 export function isRunning(pid: number): boolean {
+  if (['Z', 'X'].includes(readStat(pid)[0] ?? '')) return false;
   try {
     // oxlint-disable-next-line no-restricted-properties -- signal 0 ends nothing
     return process.kill(pid, 0);
@@ -54,8 +58,14 @@ export function isRunning(pid: number): boolean {
 
 /** Returns the start time of a process, in the units of the kernel, because process IDs are reused; '' if unknown. */
 function startTimeOf(pid: number): string {
-  const fields = readOrEmpty(() => readFileSync(`/proc/${pid}/stat`, 'utf8')).replace(/^.*\) /s, '');
-  return fields.split(' ')[19] ?? '';
+  return readStat(pid)[19] ?? '';
+}
+
+/** Reads what the kernel says about a process, from its state on (proc_pid_stat(5)); [''] if unknown. */
+function readStat(pid: number): string[] {
+  return readOrEmpty(() => readFileSync(`/proc/${pid}/stat`, 'utf8'))
+    .replace(/^.*\) /s, '')
+    .split(' ');
 }
 
 /**

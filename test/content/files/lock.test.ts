@@ -5,6 +5,7 @@ import { writeFileSync } from 'node:fs';
 import { mkdir, readdir, readFile, symlink, utimes, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { basename, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { checkLock, takeLock } from '../../../lib/content/files/lock.ts';
 import { ForgetfulDisk } from '../../fakes/files/forgetfulDisk.ts';
 import { failureOf } from '../../support/program/failure.ts';
@@ -88,6 +89,19 @@ describe('takeLock', () => {
     child.kill('SIGKILL');
     await once(child, 'exit');
     await expectTaken();
+  });
+
+  it('takes it over from a process that has ended, of which its parent takes no notice', async function () {
+    if (process.platform !== 'linux') this.skip();
+    const parent = spawn('sh', ['-c', 'sleep 0 & echo $!; exec sleep 60']);
+    const [pid] = (await once(parent.stdout, 'data')) as [Buffer];
+    const read = () =>
+      readFile(`/proc/${Number(pid)}/stat`, 'utf8').then((text) => text.split(') ')[1]?.split(' ') ?? []);
+    while ((await read())[0] !== 'Z') await sleep(10);
+    await leave({ ...(await mine()), pid: Number(pid), started: (await read())[19] });
+    await expectTaken();
+    parent.kill();
+    await once(parent, 'exit');
   });
 
   it('takes it over when the number of the process has gone to another', async () => {
