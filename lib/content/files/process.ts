@@ -44,7 +44,7 @@ export function processState(
 
 /**
  * Returns whether a process of this machine and process namespace is running. One that has ended stays in the table of
- * processes until its parent takes notice, in some containers for ever.
+ * processes until its parent reads its end, which the first process of some containers never does.
  */
 export function isRunning(pid: number): boolean {
   if (['Z', 'X'].includes(readStat(pid)[0] ?? '')) return false;
