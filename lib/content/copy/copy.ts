@@ -5,6 +5,7 @@ import { CopyFailure, describeFailures } from './copyFailure.ts';
 import { ignoreFailure, PluginError } from '../../errors.ts';
 import { childrenOf, isIndex, isManifest, type Descriptor } from '../oci/descriptor.ts';
 import { RequestLimiter } from '../http/requestLimiter.ts';
+import type { Digest } from '../oci/digest.ts';
 import type { StoredManifest, StoredManifests } from '../store/imageGraph.ts';
 import type { ContentSource, ContentStore } from '../store/store.ts';
 
@@ -76,13 +77,15 @@ export async function copyImages(
 class Copy {
   /** The failure that stopped all copies. */
   fatal: CopyFailure | undefined;
-  readonly #destination: ContentStore & Partial<Mounting>;
+  readonly #destination: ContentStore & Partial<Mounting & TaggedPushing>;
   readonly #options: CopyOptions;
   readonly #context: Context;
   readonly #limiter: RequestLimiter;
   readonly #stop = new AbortController();
   readonly #signal: AbortSignal;
   readonly #copies = new Map<string, Promise<CopyFailure[]>>();
+  /** The tags with which manifests were pushed. */
+  readonly #pushedTags = new Map<Digest, string>();
 
   constructor(destination: ContentStore, options: CopyOptions, context: Context) {
     this.#destination = destination;
@@ -99,6 +102,7 @@ class Copy {
     if (failures.length > 0) return failures;
     const untagged = await this.#collect(async () => {
       for (const tag of tags) {
+        if (this.#pushedTags.get(root.digest) === tag) continue;
         await this.#attempt('destination', this.#destination, root, () => this.#destination.tag(root, tag));
       }
     });
@@ -154,7 +158,7 @@ class Copy {
 
   async #putManifest(node: Descriptor, bytes: Buffer, children: readonly Descriptor[], image: Image): Promise<void> {
     try {
-      await this.#pushManifest(node, bytes);
+      await this.#pushManifest(node, bytes, node.digest === image.root.digest ? image.tags?.[0] : undefined);
     } catch (error) {
       if (!(error instanceof CopyFailure) || !error.isBlobUnknown) throw error;
       // Some registries report a child as present, but refuse its parent until it is pushed again
@@ -181,9 +185,15 @@ class Copy {
     await this.#pushManifest(node, bytes);
   }
 
-  #pushManifest(node: Descriptor, bytes: Buffer): Promise<void> {
-    const push = (): Promise<void> => this.#destination.push(node, () => Promise.resolve(Readable.from([bytes])));
-    return this.#attempt('destination', this.#destination, node, push);
+  /** Pushes a manifest: with its first tag in one request, if the store can do so. */
+  async #pushManifest(node: Descriptor, bytes: Buffer, tag?: string): Promise<void> {
+    const tagged = tag !== undefined && this.#destination.pushTagged ? tag : undefined;
+    await this.#attempt('destination', this.#destination, node, () =>
+      tagged === undefined
+        ? this.#destination.push(node, () => Promise.resolve(Readable.from([bytes])))
+        : this.#destination.pushTagged?.(node, bytes, tagged),
+    );
+    if (tagged !== undefined) this.#pushedTags.set(node.digest, tagged);
   }
 
   /** Mounts or moves a blob. Returns whether it was mounted. */
@@ -264,6 +274,11 @@ class Copy {
 /** A store that can mount a blob from another repository. `mount` returns false if that is not possible. */
 interface Mounting {
   mount(descriptor: Descriptor, fromRepository: string): Promise<boolean>;
+}
+
+/** A store that can push a manifest with a tag, by which it can also be found by its digest. */
+interface TaggedPushing {
+  pushTagged(descriptor: Descriptor, bytes: Buffer, tag: string): Promise<void>;
 }
 
 function manifestOf({ digest }: Descriptor, { name, manifests }: Image): StoredManifest {

@@ -146,8 +146,14 @@ export class Registry implements ContentStore {
     const pushed = this.#manifests.get(descriptor.digest);
     // Existing content may already have its tag, and some registries refuse to push a tag twice.
     if (!pushed && (await this.#isTagged(descriptor, tag))) return;
+    await this.pushTagged(descriptor, pushed ?? (await readContent(this, descriptor)), tag);
+  }
+
+  /** Pushes a manifest with a tag. Throws `conflict` if another manifest keeps the tag. */
+  async pushTagged(descriptor: Descriptor, bytes: Buffer, tag: string): Promise<void> {
     try {
-      await this.#put(descriptor, tag, pushed ?? (await readContent(this, descriptor)));
+      await this.#put(descriptor, tag, bytes);
+      this.#keep(descriptor.digest, bytes);
     } catch (error) {
       // Tags that cannot change are refused also if they are right already (Amazon ECR, Harbor).
       if (error instanceof TransientError || !refusals.some((code) => isPluginError(error, code))) throw error;

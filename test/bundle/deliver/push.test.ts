@@ -297,9 +297,17 @@ describe('pushBundle', () => {
       expect(tags).to.have.length(7);
     });
 
+    it('pushes each manifest with its first tag, in one request', async () => {
+      const { tags } = await push(bundle.path, registry.host, 'a/b');
+      const written = registry.requests.filter(({ method, path }) => method === 'PUT' && path.includes('/manifests/'));
+      const byDigest = written.filter(({ path }) => path.includes('sha256:'));
+      expect(written.length - byDigest.length).to.equal(tags);
+      const tagged = new Set(pushed()?.tags.values());
+      expect(byDigest.filter(({ path }) => tagged.has(path.split('/').at(-1) as Digest))).to.deep.equal([]);
+    });
+
     it('does not blame the bundle if the registry refuses content', async () => {
-      const { digest = '' } = bundle.release.images.get('machine-os-content') ?? {};
-      registry.fault(new RegExp(`PUT .*/manifests/${digest}`), { answer: { status: 400 } });
+      registry.fault(/PUT .*\/manifests\/.*machine-os-content/, { answer: { status: 400 } });
       const error = await failureOf(push(bundle.path, registry.host, 'a/b'));
       expect(error.message).to.contain('400');
       expect(error.hint ?? '').not.to.contain('Copy the bundle again');
