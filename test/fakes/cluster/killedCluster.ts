@@ -39,7 +39,8 @@ export class KilledCluster {
 
   async #follow(name: string, args: readonly unknown[], result: Promise<unknown>): Promise<unknown> {
     await Promise.allSettled([result]);
-    if (isStep(name, args)) this.steps += 1;
+    // A request that was on its way at the kill can end after it.
+    if (!this.#isDead && isStep(name, args)) this.steps += 1;
     if (this.steps > 0 && this.steps === this.#killAt && !this.#isDead) {
       this.#isDead = true;
       this.#kill();
