@@ -73,7 +73,7 @@ describe('layOutBundle', () => {
   });
 
   it('refuses before anything is fetched what no reader would take', () => {
-    const previous = Array.from({ length: 50_000 }, () => '4.12.0-0.nightly'.padEnd(100, '0'));
+    const previous = Array.from({ length: 200_000 }, () => '4.12.0-0.nightly'.padEnd(100, '0'));
     expect(() => layOutBundle({ ...facts, previous }, contentsOf(2), [])).to.throw(
       PluginError,
       /metadata.json .* more than/,
