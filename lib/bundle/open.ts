@@ -46,10 +46,18 @@ export async function openBundle(path: string, context: Context, options: OpenBu
 
 /** Returns the tar in a folder that has one, and no other tar or volume; undefined for a mirror directory, too. */
 async function findOnlyTar(path: string): Promise<string | undefined> {
-  const folder = new RootFolder(path);
-  if (await folder.statOf('v2')) return undefined;
-  const [only, ...others] = await folder.list('', (name) => tarOf(name) !== undefined);
+  const [only, ...others] = await listTars(path);
   return only?.stats.isFile() && others.length === 0 ? join(path, only.path) : undefined;
+}
+
+/** Returns whether a folder has the tar or the volumes of a bundle, and is no mirror directory. */
+export async function holdsTar(folder: string): Promise<boolean> {
+  return (await listTars(folder)).length > 0;
+}
+
+async function listTars(path: string) {
+  const folder = new RootFolder(path);
+  return (await folder.statOf('v2')) ? [] : await folder.list('', (name) => tarOf(name) !== undefined);
 }
 
 /** Throws `usage` for a name of a release or a server, which is no path. */

@@ -1,7 +1,7 @@
 import { stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import type { ConfigVerdict } from '../bundle/configCheck.ts';
-import { openBundle } from '../bundle/open.ts';
+import { holdsTar, openBundle } from '../bundle/open.ts';
 import { checkSignatureFolder } from '../bundle/signatureFolder.ts';
 import { checkSigned } from '../bundle/signedBundle.ts';
 import type { VerifyTrust } from '../bundle/signatureCheck.ts';
@@ -95,10 +95,10 @@ async function readConfiguration(
 ): Promise<readonly ConfigManifest[]> {
   const stats = await stat(path).catch(() => undefined);
   if (stats?.isDirectory()) {
-    const mirror = await findMirror(path, context);
-    return mirror === undefined
+    const bundle = (await holdsTar(path)) ? path : await findMirror(path, context);
+    return bundle === undefined
       ? readFolder(await findFolder(path), trust, context)
-      : readFromBundle(mirror, trust, context);
+      : readFromBundle(bundle, trust, context);
   }
   // A bundle in volumes exists even if no file has the common name of its volumes.
   const isManifest = /\.(?:ya?ml|json)$/.test(path);

@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { expect } from 'chai';
 import { parse } from 'yaml';
@@ -325,6 +326,9 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     await open();
     const bundle = await workshop.make();
     expect((await apply(bundle)).stdout).to.equal(`configmap/${nameOf()} created\n`);
+    // A USB drive has the files beside a bundle too.
+    const unchanged = await apply(dirname(bundle));
+    expect(unchanged.stdout, unchanged.stderr).to.equal(`configmap/${nameOf()} unchanged\n`);
     await mkdir(mirroring.path('bare/v2'), { recursive: true });
     for (const [path, words] of [
       ['absent', 'there is no absent'],
