@@ -3,6 +3,7 @@ import { namesOf, type Command, type Option, type OptionRecord } from './command
 import { readDuration } from '../../lib/waiting.ts';
 import { commonOptions } from './commonOptions.ts';
 import { findSimilar } from './similar.ts';
+import { checkFile } from './values/file.ts';
 
 /** The most choices that an error lists beside a similar one. */
 const mostChoices = 12;
@@ -112,7 +113,6 @@ async function readValue(name: string, option: Option, given: readonly unknown[]
   const values = given
     .flat()
     .filter((value) => value !== undefined)
-    .map((value) => (typeof value === 'string' ? (option.within?.exec(value)?.[1] ?? value) : value))
     .map((value) => (option.anyCase && typeof value === 'string' ? value.toLowerCase() : value))
     .map((value) => (option.isTime ? readSeconds(value) : value));
   if (values.length > 1 && !option.repeatable) throw new PluginError('usage', `${name} is given more than once`);
@@ -122,10 +122,10 @@ async function readValue(name: string, option: Option, given: readonly unknown[]
   return values[0] ?? option.default ?? (option.type === 'boolean' ? false : undefined);
 }
 
-/** Checks a value of an option. Throws `usage`, and `not-found` for a file that does not exist. */
+/** Checks a value of an option. Throws `usage`, and `not-found` and `not-readable` for a file that cannot be read. */
 export async function checkValue(
   name: string,
-  { type, choices, range, check, isTime }: Option,
+  { type, choices, range, check, isTime, suggest }: Option,
   value: unknown,
 ): Promise<void> {
   if (type === 'number') {
@@ -141,9 +141,10 @@ export async function checkValue(
     throw new PluginError('usage', `${name} needs a value`);
   try {
     await check?.(value);
+    if (suggest === 'files') await checkFile(value);
   } catch (error) {
     if (!isPluginError(error)) throw error;
-    const code = error.code === 'not-found' ? error.code : 'usage';
+    const code = error.code === 'not-found' || error.code === 'not-readable' ? error.code : 'usage';
     throw new PluginError(code, `${name}: ${error.message}`, { hint: error.hint, cause: error.cause });
   }
   if (choices && !choices.includes(value)) {

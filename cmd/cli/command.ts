@@ -2,11 +2,13 @@ import type { Context } from '../../lib/context.ts';
 import type { Terminal } from './terminal.ts';
 
 /**
- * The kind of values that a shell suggests. Bundles are the tars in the typed folder, and otherwise files. Versions are those of local bundles and mirror directories; components are
+ * The kind of values that a shell suggests. Files exist already: an option with the name of another one is refused. Paths
+ * may also be new, or of a file system that is not that of this process. Bundles are the tars in the typed folder, and otherwise files. Versions are those of local bundles and mirror directories; components are
  * those of the bundle on the command line. Nodes and UpgradeBundles are read from the cluster.
  */
 export type Suggestion =
   | 'files'
+  | 'paths'
   | 'folders'
   | 'bundles'
   | 'contexts'
@@ -15,6 +17,7 @@ export type Suggestion =
   | 'versions'
   | 'registry-versions'
   | 'components'
+  | 'topics'
   | 'nodes'
   | 'upgrade-bundles';
 
@@ -37,8 +40,6 @@ export interface Option {
   readonly suggest?: Suggestion;
   /** The choices are in lower case, and accepted in any case. */
   readonly anyCase?: true;
-  /** Finds the value in a longer text, as its first group: the code in `error (tls): …`. */
-  readonly within?: RegExp;
   /** The number is a time in seconds: `90s`, `1m30s` and `2h` are accepted too. */
   readonly isTime?: true;
   /** The smallest and the largest accepted number. */

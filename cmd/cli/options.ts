@@ -1,7 +1,7 @@
 import { PluginError } from '../../lib/errors.ts';
 import { parseFingerprint } from '../../lib/release/signature/keyring.ts';
 import { usualRepository } from '../../lib/release/version.ts';
-import { checkFile, checkImage, checkRepository, checkSecretFile, checkSignatureStore } from './values/checks.ts';
+import { checkImage, checkRepository, checkSecretFile, checkSignatureStore } from './values/checks.ts';
 import type { OptionRecord } from './command.ts';
 import { parseDuration } from './values/duration.ts';
 
@@ -87,7 +87,6 @@ export const trustOptions = {
     repeatable: true,
     describe: 'File with OpenPGP public keys; a key is used if its fingerprint is trusted',
     suggest: 'files',
-    check: checkFile,
     group: trust,
   },
   'trust-fingerprint': {
@@ -111,7 +110,6 @@ export const policyKeyOption = {
     repeatable: true,
     describe: 'PEM file with a public key that image policies of the release may have, in addition to the Red Hat key',
     suggest: 'files',
-    check: checkFile,
     group: trust,
   },
 } as const satisfies OptionRecord;

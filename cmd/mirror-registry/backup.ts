@@ -22,7 +22,7 @@ export const command = defineCommand({
       type: 'string',
       default: '.',
       describe: `File to write, or a folder for ${usualName}`,
-      suggest: 'files',
+      suggest: 'paths',
       check: checkPlace,
     },
     images: { type: 'boolean', describe: 'Include the content of images' },

@@ -10,7 +10,6 @@ import type { DetectOptions } from '../../lib/registry-host/detect/scopes.ts';
 import { locateInstallation, type UninstallRequest } from '../../lib/registry-host/change/uninstall.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { readPem } from '../../lib/content/files/smallFile.ts';
-import { checkFile } from '../cli/values/checks.ts';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
 
 const host = 'Host:';
@@ -98,14 +97,12 @@ export const renewalOptions = {
     type: 'string',
     suggest: 'files',
     describe: 'Your own certificate with its chain, to replace the present one',
-    check: checkFile,
     group: certificates,
   },
   'ssl-key': {
     type: 'string',
     suggest: 'files',
     describe: 'Key of --ssl-cert',
-    check: checkFile,
     group: certificates,
   },
   'rotate-key': {
@@ -161,7 +158,7 @@ function checkHost(text: string): void {
 
 /** The option that names podman. */
 export const podmanOption = {
-  podman: { type: 'string', default: 'podman', describe: 'Name or path of podman', suggest: 'files', group: host },
+  podman: { type: 'string', default: 'podman', describe: 'Name or path of podman', suggest: 'paths', group: host },
 } as const satisfies OptionRecord;
 
 /** Options of commands that change a host. */
@@ -190,7 +187,7 @@ export const executionOptions = {
   systemctl: {
     type: 'string',
     describe: 'Name or path of systemctl (required with --root)',
-    suggest: 'files',
+    suggest: 'paths',
     group: host,
   },
 } as const satisfies OptionRecord;

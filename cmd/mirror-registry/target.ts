@@ -42,7 +42,7 @@ export const upgradeOptions = {
     describe:
       'Images to upgrade to: a file of bundle create, REGISTRY/REPOSITORY[:TAG] of bundle push (default: newest release), a folder with a ' +
       'copy of that, or mirror-registry.tar.gz',
-    suggest: 'files',
+    suggest: 'paths',
   },
   ...targetOptions,
   'sqlite-storage': {

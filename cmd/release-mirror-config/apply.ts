@@ -17,7 +17,7 @@ export const command = defineCommand({
     config: {
       type: 'string',
       describe: 'A bundle, a device that holds one, a mirror directory, a config folder, or - for standard input',
-      suggest: 'files',
+      suggest: 'paths',
     },
   },
   options: {

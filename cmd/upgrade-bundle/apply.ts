@@ -1,6 +1,7 @@
 import type { BundleEvidence } from '../../lib/bundle/identity.ts';
 import type { BundleRequest } from '../../lib/update/bundleRecord.ts';
-import { backupModes, phaseOf, specForms, type UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
+import { backupModes, phaseOf, type UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
+import { requireIgnorable } from '../../lib/cluster/ignoredFindings.ts';
 import type { Context } from '../../lib/context.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
@@ -23,11 +24,25 @@ import {
 import { Lines } from '../../lib/lines.ts';
 import { shellCommand } from '../../lib/shellWord.ts';
 
-function checkAcknowledgement(text: string): void {
-  if (new RegExp(specForms.acknowledgement).test(text)) return;
+async function checkAcknowledgement(text: string): Promise<void> {
+  const { fitsSpec } = await import('../../lib/update/bundleRecord.ts');
+  if (fitsSpec('acknowledge', text)) return;
   throw new PluginError('usage', `“${text}” is not the name of an acknowledgement`, {
     hint: 'It begins with ack- and a version, such as ack-4.19-kube-1.33-api-removals-in-4.20. preflight with the bundle names each that is due.',
   });
+}
+
+async function checkRisk(text: string): Promise<void> {
+  const { fitsSpec } = await import('../../lib/update/bundleRecord.ts');
+  if (fitsSpec('acceptRisks', text)) return;
+  throw new PluginError('usage', `“${text}” is not the name of a known risk`, {
+    hint: 'It is one line of at most 256 characters, as preflight with the bundle prints it.',
+  });
+}
+
+function checkExtra(text: string): void {
+  if (text === 'all' || isDigest(text)) return;
+  throw new PluginError('usage', `“${text}” is neither “all” nor a digest (sha256:<64 hex digits>)`);
 }
 
 const options = {
@@ -56,6 +71,7 @@ const options = {
     type: 'string',
     repeatable: true,
     describe: 'Load the extra image with this digest, or all of them; the release signature does not cover them',
+    check: checkExtra,
   },
   acknowledge: {
     type: 'string',
@@ -67,11 +83,13 @@ const options = {
     type: 'string',
     repeatable: true,
     describe: 'Accept the known risk of this name for the updates; the bundle and the cluster name them',
+    check: checkRisk,
   },
   ignore: {
     type: 'string',
     repeatable: true,
     describe: 'Update in spite of the blockers of this check, or of this check and object, such as nodes:node/worker-3',
+    check: requireIgnorable,
   },
   ...outputOption(),
   ...namedTrustOptions,
@@ -96,7 +114,6 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const { formatSubject } = await import('../../lib/cluster/finding.ts');
-    const { requireIgnorable } = await import('../../lib/cluster/ignoredFindings.ts');
     const { findLeftOut } = await import('../../lib/readiness/preflight/preflight.ts');
     const { allowBundle } = await import('../../lib/update/bundleRecord.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
@@ -104,7 +121,6 @@ export const command = defineCommand({
     const { warnOfExtraImages } = await import('../cli/extraImages.ts');
     const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
     const named = requireNamed(args);
-    requireIgnorable(args.ignore);
     using cluster = await openCluster(args, environment, context);
     const { request, evidence } = await identifyNamed(cluster, named, args, { context, terminal });
     const settings = readSettings(args, evidence?.extraImages, context);
@@ -179,13 +195,7 @@ function chooseExtras(
       hint: 'Give the bundle, or the digest of each image: --allow-extra-images=sha256:…',
     });
   }
-  const digests = values.filter((each) => each !== 'all');
-  const strange = digests.find((each) => !isDigest(each));
-  if (strange !== undefined) {
-    const message = `--allow-extra-images: ${strange} is neither “all” nor a digest (sha256:<64 hex digits>)`;
-    throw new PluginError('usage', message);
-  }
-  const chosen = [...(values.includes('all') ? (extras ?? []).map(digestIn) : []), ...digests].filter(isDigest);
+  const chosen = [...(values.includes('all') ? (extras ?? []).map(digestIn) : []), ...values].filter(isDigest);
   for (const image of extras ?? []) {
     const isChosen = chosen.some((digest) => digest === digestIn(image));
     const words = isChosen ? 'is loaded' : 'is not loaded; to load it, add --allow-extra-images=all or its digest';

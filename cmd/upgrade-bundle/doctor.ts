@@ -1,7 +1,6 @@
 import { defineCommand } from '../cli/command.ts';
 import { formatFields } from '../cli/format.ts';
 import { clusterOptions, outputOption, trustOptions } from '../cli/options.ts';
-import { checkFile } from '../cli/values/checks.ts';
 import type { Diagnosis, FoundProgram } from './diagnosis.ts';
 import { Lines } from '../../lib/lines.ts';
 
@@ -17,7 +16,6 @@ export const command = defineCommand({
       type: 'string',
       describe: 'SHA256SUMS of the release, with SHA256SUMS.asc beside it: fail unless it has this executable',
       suggest: 'files',
-      check: checkFile,
     },
     'signature-keyring': trustOptions['signature-keyring'],
     'trust-fingerprint': trustOptions['trust-fingerprint'],

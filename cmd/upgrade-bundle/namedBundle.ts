@@ -2,7 +2,7 @@ import type { BundleEvidence } from '../../lib/bundle/identity.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
 import { PluginError } from '../../lib/errors.ts';
 import type { BundleRequest } from '../../lib/update/bundleRecord.ts';
-import { specForms, type Phase } from '../../lib/update/upgradeBundle.ts';
+import type { Phase } from '../../lib/update/upgradeBundle.ts';
 import type { Arguments, CommandSession } from '../cli/command.ts';
 import { clusterAccessOptions, signedImagesOption } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
@@ -10,8 +10,9 @@ import { digestOption, readDigest } from '../cli/values/checks.ts';
 import { fileOf, filenameOption } from '../cli/values/filename.ts';
 
 /** Checks a path on a node: absolute, without . and .. in it. Throws `usage`. */
-export function checkNodePath(text: string): void {
-  if (new RegExp(specForms.path).test(text) && !/(?:^|\/)\.\.?(?:\/|$)/.test(text)) return;
+export async function checkNodePath(text: string): Promise<void> {
+  const { fitsSpec } = await import('../../lib/update/bundleRecord.ts');
+  if (fitsSpec('bundle.file', text) && !/(?:^|\/)\.\.?(?:\/|$)/.test(text)) return;
   const hint = text.includes('://')
     ? 'Mount it on the node first, and give the folder, such as /var/mnt/backup.'
     : 'Give the path as the node has it, from / on, such as /dev/sdb.';

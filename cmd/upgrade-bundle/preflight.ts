@@ -1,7 +1,7 @@
 import type { UpdatePlan } from '../../lib/bundle/verify/updatePlan.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
 import { nameSubject, type Finding } from '../../lib/cluster/finding.ts';
-import { isOpenBlocker, nameIgnore, severityOf } from '../../lib/cluster/ignoredFindings.ts';
+import { isOpenBlocker, nameIgnore, requireIgnorable, severityOf } from '../../lib/cluster/ignoredFindings.ts';
 import type { Preflight } from '../../lib/readiness/preflight/preflight.ts';
 import type { ClusterSurvey } from '../../lib/readiness/preflight/survey.ts';
 import type { Context } from '../../lib/context.ts';
@@ -24,7 +24,7 @@ const options = {
   export: {
     type: 'string',
     describe: 'Write a report of the site to this file, for create --for',
-    suggest: 'files',
+    suggest: 'paths',
   },
   text: {
     type: 'boolean',
@@ -40,6 +40,7 @@ const options = {
     type: 'string',
     repeatable: true,
     describe: 'Do not count the blockers of this check, or of this check and object, such as drains:NAME',
+    check: requireIgnorable,
   },
   ...outputOption('html'),
   ...offlineTrustOptions,
@@ -68,12 +69,10 @@ export const command = defineCommand({
     ['--export=site.json', 'Write a report of the site, for create --for'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { requireIgnorable } = await import('../../lib/cluster/ignoredFindings.ts');
     const { refuseHostedControlPlane, runPreflight } = await import('../../lib/readiness/preflight/preflight.ts');
     const { surveyCluster } = await import('../../lib/readiness/preflight/survey.ts');
     const { openRegistries, tool } = await import('../cli/access.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
-    requireIgnorable(args.ignore);
     using cluster = await openCluster(args, environment, context);
     // Before the bundle is read, which may take minutes.
     if (args.bundle !== undefined) await refuseHostedControlPlane(cluster);

@@ -1,6 +1,6 @@
 import type { ReceiptStatement } from '../../lib/bundle/verify/receipt.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { checkFile, digestOption, readDigest } from '../cli/values/checks.ts';
+import { digestOption, readDigest } from '../cli/values/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatFields } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
@@ -12,15 +12,14 @@ const options = {
     required: true,
     describe: 'PEM file with the public key of the person who verified the bundle',
     suggest: 'files',
-    check: checkFile,
   },
   digest: digestOption('Expected digest of the bundle or release (sha256:<64 hex digits>)'),
   ...outputOption(),
 } as const;
 
 const positionals = {
-  verify: { type: 'string', describe: 'The word verify, which may be left out', suggest: 'files' },
-  file: { type: 'string', describe: 'Receipt that verify --sign-key wrote', suggest: 'files' },
+  verify: { type: 'string', describe: 'The word verify, which may be left out', suggest: 'paths' },
+  file: { type: 'string', describe: 'Receipt that verify --sign-key wrote', suggest: 'paths' },
 } as const;
 
 /** `receipt`: checks the signed report of a verification. */

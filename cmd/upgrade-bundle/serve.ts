@@ -1,6 +1,5 @@
 import { once } from 'node:events';
 import { hostname } from 'node:os';
-import { checkFile } from '../cli/values/checks.ts';
 import { defineCommand } from '../cli/command.ts';
 import { baseOption, bundleArgument, registryOptions, signedImagesOption, trustOptions } from '../cli/options.ts';
 
@@ -28,7 +27,6 @@ export const command = defineCommand({
       type: 'string',
       describe: 'File with the bearer token that clients must send',
       suggest: 'files',
-      check: checkFile,
     },
     'certificate-authority': registryOptions['certificate-authority'],
     ...trustOptions,

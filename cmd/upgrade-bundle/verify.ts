@@ -1,7 +1,7 @@
 import { findDigest } from '../../lib/bundle/sidecars.ts';
 import type { ExpectedDigest } from '../../lib/bundle/verify/verify.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { checkFile, digestOption, readDigest } from '../cli/values/checks.ts';
+import { digestOption, readDigest } from '../cli/values/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import {
   baseOption,
@@ -30,7 +30,6 @@ const options = {
     type: 'string',
     describe: 'PEM file with a private key: with -o json, print a receipt, a signed in-toto statement',
     suggest: 'files',
-    check: checkFile,
   },
   'certificate-authority': authority,
   insecure,

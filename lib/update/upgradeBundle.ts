@@ -66,12 +66,6 @@ export type NodePhase = (typeof nodePhases)[number];
 /** Whether etcd is backed up before each update. */
 export const backupModes = ['on', 'off'] as const;
 
-/** The forms of some fields of the spec, as regular expressions of the definition. */
-export const specForms = {
-  path: '^(/[^/\\x00-\\x1f\\x7f]+)+$',
-  acknowledgement: '^ack-[0-9]+[.][0-9]+-[-._a-zA-Z0-9]+$',
-} as const;
-
 /** A backup in the record of an update. */
 export interface RecordedBackup extends ClusterBackup {
   readonly node: string;

@@ -1,4 +1,4 @@
-import { isFields } from '../fields.ts';
+import { fieldsAt, fieldsOf, isFields } from '../fields.ts';
 import { ignorableChecks } from '../cluster/ignoredFindings.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
 import {
@@ -7,7 +7,6 @@ import {
   hopPhases,
   nodePhases,
   phases,
-  specForms,
   upgradeBundleApi,
   type Phase,
 } from './upgradeBundle.ts';
@@ -64,6 +63,18 @@ export function upgradeBundleDefinition({ rules = true } = {}): KubernetesObject
   };
 }
 
+/**
+ * Returns whether the API server accepts a text as a field of the spec, or as an item of it: `backupTo`, or `bundle.file`.
+ * A field without a form accepts each text.
+ */
+export function fitsSpec(field: string, text: string): boolean {
+  const schema = fieldsAt(spec, ...field.split('.').flatMap((name) => ['properties', name]));
+  const { pattern = '', minLength = 0, maxLength = Infinity } = { ...schema, ...fieldsOf(schema['items']) };
+  // A length counts characters, not code units.
+  const { length } = Array.from(text);
+  return length >= Number(minLength) && length <= Number(maxLength) && new RegExp(String(pattern), 'u').test(text);
+}
+
 function withoutRules(schema: Schema): Schema {
   const kept = Object.entries(schema).filter(([key]) => key !== rulesField);
   return Object.fromEntries(kept.map(([key, value]) => [key, isFields(value) ? withoutRules(value) : value]));
@@ -94,7 +105,7 @@ const version = { type: 'string', maxLength: 128, pattern: '^[0-9]+\\.[0-9]+\\.[
 const path = {
   type: 'string',
   maxLength: 4096,
-  pattern: specForms.path,
+  pattern: '^(/[^/\\x00-\\x1f\\x7f]+)+$',
   [rulesField]: [rule("!self.matches('(^|/)[.][.]?(/|$)')", 'must be a path without . and ..')],
 };
 
@@ -172,7 +183,7 @@ const spec: Schema = {
       type: 'array',
       description:
         'Names of the acknowledgements (admin-acks) that may be given for the updates. An update that requires another one does not begin.',
-      items: { type: 'string', maxLength: 253, pattern: specForms.acknowledgement },
+      items: { type: 'string', maxLength: 253, pattern: '^ack-[0-9]+[.][0-9]+-[-._a-zA-Z0-9]+$' },
       maxItems: 64,
       'x-kubernetes-list-type': 'set',
     },

@@ -76,7 +76,7 @@ describe('a mistake on the command line', () => {
     [
       'bundle',
       'create 4.20.3 --output=. --idms-file=/absent',
-      /^error \([a-z-]+\): the file of mirror sets cannot be read: \/absent does not exist\ntry: --idms-file$/m,
+      /^error \(not-found\): --idms-file: there is no file \/absent\nhint: Check the path\./,
     ],
     [
       'bundle',
@@ -88,7 +88,11 @@ describe('a mistake on the command line', () => {
       'create --release-image=quay.io/Big/Release:1 --output=.',
       /^error \([a-z-]+\): .*“Big\/Release” cannot be a repository, because .* lower case$/m,
     ],
-    ['bundle', 'status --kubeconfig=/absent', /^hint: Name a kubeconfig that exists.*\ntry: --kubeconfig$/m],
+    [
+      'bundle',
+      'status --kubeconfig=/absent',
+      /^error \(not-found\): --kubeconfig: there is no file \/absent\nhint: Check the path\./,
+    ],
     [
       'bundle',
       'install -o yaml',

@@ -15,7 +15,7 @@ export interface Completion {
 }
 
 /** Values that are neither choices nor files. */
-type FoundSuggestion = Exclude<Suggestion, 'files' | 'folders'>;
+type FoundSuggestion = Exclude<Suggestion, 'files' | 'paths' | 'folders'>;
 
 /**
  * Finds values of options that are neither in their records nor files: names in a kubeconfig or a cluster, versions,
@@ -40,7 +40,7 @@ const offeredValues: Readonly<Record<FoundSuggestion, RegExp>> = {
   bundles: /^(?:~\/)?[\w./][\w@%+=:./-]{0,1000}$/,
   ...{ contexts: configName, clusters: configName, users: configName },
   ...{ versions: /^\d[\w.-]{0,100}$/, 'registry-versions': /^\d[\w.-]{0,100}$/ },
-  components: /^[a-z\d][\w.-]{0,252}$/,
+  ...{ components: /^[a-z\d][\w.-]{0,252}$/, topics: /^[\w-]+$/ },
   ...{ nodes: objectName, 'upgrade-bundles': objectName },
 };
 
@@ -91,7 +91,8 @@ async function findValues(
   find: FindValues,
 ): Promise<Completion> {
   const { suggest, anyCase } = option ?? {};
-  if (suggest === 'files' || suggest === 'folders') return { candidates: [], otherwise: suggest };
+  if (suggest === 'folders') return { candidates: [], otherwise: suggest };
+  if (suggest === 'files' || suggest === 'paths') return { candidates: [], otherwise: 'files' };
   const offered = option?.choices ?? (suggest === undefined ? [] : await findOffered(suggest, values, typed, find));
   const begun = anyCase ? typed.toLowerCase() : typed;
   const candidates = [...new Set(offered)]

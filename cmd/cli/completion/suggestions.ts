@@ -30,6 +30,8 @@ export function suggestionsFrom(environment: NodeJS.ProcessEnv, timeout = 2000):
         return findVersions(values['from-dir']?.at(-1), values['output']?.at(-1) ?? '.', signal);
       case 'components':
         return findComponents(values['bundle']?.at(-1), signal);
+      case 'topics':
+        return (await import('../explanations.ts')).listTopics().map(({ name }) => name);
       case 'nodes':
       case 'upgrade-bundles':
         return findClusterNames(kind, values, environment, signal);

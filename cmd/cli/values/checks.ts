@@ -1,5 +1,4 @@
-import { constants } from 'node:fs';
-import { access, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import { PluginError } from '../../../lib/errors.ts';
 import { isDigest, type Digest } from '../../../lib/content/oci/digest.ts';
 import { parseReference } from '../../../lib/content/oci/reference.ts';
@@ -26,27 +25,12 @@ export function checkRepository(text: string): void {
   });
 }
 
-/** Checks a file, or `-` for the standard input. Throws the errors of checkFile. */
-export async function checkFileOrInput(path: string): Promise<void> {
-  if (path !== '-') await checkFile(path);
-}
-
 /** Checks that a text is the name of a file, and not the secret in it, which is never printed. Throws `usage`. */
 export function checkSecretFile(text: string): void {
   if (/^\s*[{[]|\n/.test(text))
     throw new PluginError('usage', 'the name of a file is needed, and not its content', {
       hint: 'Write the credentials to a file that only you can read, and name that.',
     });
-}
-
-/** Checks that a file exists and is readable. Throws `not-found` if it does not exist, else `usage`. */
-export async function checkFile(path: string): Promise<void> {
-  const stats = await stat(path).catch(() => undefined);
-  if (!stats) throw new PluginError('not-found', `there is no file ${path}`, { hint: 'Check the path.' });
-  if (stats.isDirectory()) throw new PluginError('usage', `${path} is a folder`, { hint: 'Name a file.' });
-  await access(path, constants.R_OK).catch((cause: unknown) => {
-    throw new PluginError('usage', `${path} must not be read by you`, { hint: 'Check its permissions.', cause });
-  });
 }
 
 /** Reads the value of `--digest`: 64 hex digits, with or without `sha256:` before them. Throws `usage`. */

@@ -2,7 +2,7 @@ import { PluginError } from '../../../lib/errors.ts';
 
 /** The `-f` of `kubectl apply`, in place of the argument. */
 export const filenameOption = {
-  filename: { type: 'string', alias: 'f', describe: 'Same as the argument', suggest: 'files' },
+  filename: { type: 'string', alias: 'f', describe: 'Same as the argument', suggest: 'paths' },
 } as const;
 
 /** Returns the argument or the value of `--filename`; undefined without both. Throws `usage` for both. */

@@ -1,5 +1,5 @@
 import { PluginError } from '../../../lib/errors.ts';
-import { checkFile, checkFileOrInput, checkImage } from '../../cli/values/checks.ts';
+import { checkImage } from '../../cli/values/checks.ts';
 import { parseSize } from '../../cli/values/size.ts';
 import type { Arguments } from '../../cli/command.ts';
 import {
@@ -33,7 +33,6 @@ export const createOptions = {
     describe:
       'YAML file with options (kind BundleConfig), - for the standard input; options on the command line replace those in it',
     suggest: 'files',
-    check: checkFileOrInput,
   },
   'print-config': {
     type: 'boolean',
@@ -84,7 +83,6 @@ export const createOptions = {
     describe:
       'Report of the site (preflight --export): leave out what its nodes have; with --catalog, update its operators',
     suggest: 'files',
-    check: checkFile,
   },
   'include-held': {
     type: 'boolean',

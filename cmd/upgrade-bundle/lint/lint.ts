@@ -15,7 +15,7 @@ const options = {
   against: {
     type: 'string',
     describe: 'An earlier release, bundle or folder: report only the findings that it does not have',
-    suggest: 'files',
+    suggest: 'paths',
   },
   baseline: {
     type: 'string',
@@ -25,7 +25,7 @@ const options = {
   'write-baseline': {
     type: 'string',
     describe: 'File to write the findings that fail to, as a baseline without reasons and dates',
-    suggest: 'files',
+    suggest: 'paths',
   },
   'fail-on': {
     type: 'string',
@@ -50,7 +50,7 @@ const positionals = {
     type: 'string',
     required: true,
     describe: 'A version, a release image, a bundle, a mirror directory, a folder of manifests, a file, or - for stdin',
-    suggest: 'files',
+    suggest: 'paths',
   },
 } as const;
 

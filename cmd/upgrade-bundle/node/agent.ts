@@ -31,7 +31,7 @@ const options = {
   device: {
     type: 'string',
     repeatable: true,
-    suggest: 'files',
+    suggest: 'paths',
     describe: 'Also check the file system of this device, even if it is not removable or labeled',
   },
   'disk-floor': {

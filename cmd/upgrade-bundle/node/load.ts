@@ -5,7 +5,7 @@ import type { LoadResult } from '../../../lib/node/images/load.ts';
 import type { RemoteServer } from '../../../lib/node/remoteServer.ts';
 import { findDigest } from '../../../lib/bundle/sidecars.ts';
 import type { Digest } from '../../../lib/content/oci/digest.ts';
-import { checkFile, digestOption, readDigest } from '../../cli/values/checks.ts';
+import { digestOption, readDigest } from '../../cli/values/checks.ts';
 import { defineCommand, type Arguments } from '../../cli/command.ts';
 import { parseDuration } from '../../cli/values/duration.ts';
 import { formatBytes, formatFields } from '../../cli/format.ts';
@@ -39,13 +39,11 @@ const options = {
     type: 'string',
     describe: 'File in the format of sha256sum with the expected digest of the whole bundle',
     suggest: 'files',
-    check: checkFile,
   },
   'token-file': {
     type: 'string',
     describe: 'File with the token of the server, for a URL',
     suggest: 'files',
-    check: checkFile,
   },
   'download-dir': {
     type: 'string',

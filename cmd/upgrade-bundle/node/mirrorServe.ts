@@ -29,7 +29,7 @@ export const command = defineCommand({
     },
     'state-file': {
       type: 'string',
-      suggest: 'files',
+      suggest: 'paths',
       describe: 'File for the state of the mirror, which the agent of the node reports',
     },
     interval: {

@@ -24,7 +24,7 @@ export const command = defineCommand({
       type: 'string',
       repeatable: true,
       describe: 'Also check the file system of this device, even if it is not removable or labeled',
-      suggest: 'files',
+      suggest: 'paths',
     },
     interval: {
       type: 'number',

@@ -60,7 +60,7 @@ describe('runProgram', () => {
         '-o',
         'json',
         '-a',
-        'secret.json',
+        'package.json',
       ];
       const { code, stdout } = await run('show', ...args);
       expect(code).to.equal(0);
@@ -71,7 +71,7 @@ describe('runProgram', () => {
         maxPerRegistry: 6,
         insecure: false,
         output: 'json',
-        pullSecret: 'secret.json',
+        pullSecret: 'package.json',
       });
     });
 
