@@ -1,13 +1,14 @@
 /**
  * Bundles a program into one file. The code of worker threads is included as strings (`__WORKER_SOURCE__`), because
  * there is no second file to start them from. `__COMMIT__` is the commit of the build, with a `+` if files differ from
- * it; empty outside of a repository. `__TROUBLESHOOTING__` is the page
- * of error codes. Modules of an `import()` are included as comments, so a run compiles only the code that it uses.
+ * it; empty outside of a repository. `__EXPLAINING_PAGES__` are the
+ * pages that `explain` reads. Modules of an `import()` are included as comments, so a run compiles only the code that it uses.
  */
 import { execFileSync, type ExecFileSyncOptionsWithStringEncoding } from 'node:child_process';
 import { readFile, writeFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { explainingPages } from '../cmd/cli/explanations.ts';
 import { build, transform, type BuildOptions, type Metafile, type Plugin } from 'esbuild';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
@@ -89,7 +90,9 @@ async function split(entryPoint: string): Promise<{ parts: Map<string, Part>; in
   const define = {
     'import.meta.url': '__moduleUrl',
     __COMMIT__: JSON.stringify(findCommit()),
-    __TROUBLESHOOTING__: JSON.stringify(await readFile(`${root}/docs/troubleshooting.md`, 'utf8')),
+    __EXPLAINING_PAGES__: JSON.stringify(
+      await Promise.all(explainingPages.map((path) => readFile(`${root}/docs/${path}`, 'utf8'))),
+    ),
     ...(await workers),
   };
   const form = { format: 'esm', splitting: true, outdir: root, write: false, legalComments: 'external' } as const;

@@ -9,9 +9,9 @@ import {
   type Program,
 } from '../cmd/cli/command.ts';
 import { commonOptions, versionOption } from '../cmd/cli/commonOptions.ts';
-import { formatErrorPage, readErrorPages } from '../cmd/cli/commands/explainCommand.ts';
+import { formatSection } from '../cmd/cli/commands/explainCommand.ts';
+import { listTopics } from '../cmd/cli/explanations.ts';
 import { describeArgument, describeOption, groupOptions } from '../cmd/cli/help.ts';
-import { errorCodes, type ErrorCode } from '../lib/errors.ts';
 import manifest from '../package.json' with { type: 'json' };
 
 /** Returns the man pages of programs by their file names, such as `oc-adm-upgrade-bundle-create.1`. */
@@ -62,7 +62,7 @@ async function formatPage(program: Program, entry: CommandEntry | undefined): Pr
       escape(`${entry ? callOf(program, entry) : program.name} ${args}`),
       ...['.fi', '.RE'],
     ]),
-    ...(entry && commandNameOf(entry) === 'explain' ? await explainErrors() : []),
+    ...(entry && commandNameOf(entry) === 'explain' ? explainErrors() : []),
     ...formatList('EXIT STATUS', exitCodes),
     '.SH SEE ALSO',
     ...others.map((each, index) => `.BR ${escape(each)} (1)${index < others.length - 1 ? ',' : ''}`),
@@ -71,10 +71,12 @@ async function formatPage(program: Program, entry: CommandEntry | undefined): Pr
 }
 
 /** Returns docs/troubleshooting.md as a section. */
-async function explainErrors(): Promise<string[]> {
-  const pages = await readErrorPages();
-  const codes = Object.keys(errorCodes) as ErrorCode[];
-  const sections = codes.map((code) => [`.SS ${escape(code)}`, ...formatLines(formatErrorPage(pages, code, Infinity))]);
+function explainErrors(): string[] {
+  const codes = listTopics().filter(({ kind }) => kind === 'code');
+  const sections = codes.map(({ name, text }) => [
+    `.SS ${escape(name)}`,
+    ...formatLines(formatSection(text, Infinity)),
+  ]);
   return ['.SH ERRORS', ...sections.flat()];
 }
 

@@ -2,7 +2,7 @@ import { listOf, textOf, type Fields } from '../fields.ts';
 import { nameSome } from '../failures.ts';
 
 /** The types of conditions, in the order in which they become true. */
-const types = [
+export const conditionTypes = [
   'Verified',
   'Acknowledged',
   'Ready',
@@ -22,7 +22,7 @@ const types = [
 
 /** A condition of an UpgradeBundle, in the form of Kubernetes conditions. */
 export interface BundleCondition {
-  readonly type: (typeof types)[number];
+  readonly type: (typeof conditionTypes)[number];
   readonly status: 'True' | 'False' | 'Unknown';
   /** One word in CamelCase, for programs. */
   readonly reason: string;
@@ -51,7 +51,7 @@ export function mergeConditions(
     });
   }
   // A fixed order, so that the writer detects changes.
-  return types.map((type) => merged.get(type)).filter((each) => each !== undefined);
+  return conditionTypes.map((type) => merged.get(type)).filter((each) => each !== undefined);
 }
 
 /** Returns a condition that is not true, or not yet. */

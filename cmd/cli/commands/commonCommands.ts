@@ -13,7 +13,7 @@ export const shellCommands: readonly CommandEntry[] = [
   },
   {
     usage: 'explain [code]',
-    describe: 'Explain an error: its usual causes, and what to do',
+    describe: 'Explain an error or a state of an update, and what to do',
     group: shellGroup,
     load: () => import('./explainCommand.ts'),
   },

@@ -1,49 +1,64 @@
-import { errorCodes, type ErrorCode } from '../../../lib/errors.ts';
-import { defineCommand } from '../command.ts';
-import { formatTable, breakLine } from '../format.ts';
-import { readFile } from 'node:fs/promises';
+import { errorCodes } from '../../../lib/errors.ts';
 import { Lines } from '../../../lib/lines.ts';
+import { defineCommand } from '../command.ts';
+import { breakHanging, breakLine, formatTable } from '../format.ts';
+import { findTopics, listTopics, type Topic } from '../explanations.ts';
 
-/** `explain`: prints what causes an error, and what to do. */
+const kinds = { phase: 'Phases', condition: 'Conditions', reason: 'Reasons', rule: 'Rules of lint' } as const;
+
+/** `explain`: prints what an error or a state of an update means, and what to do. */
 export const command = defineCommand({
-  details: 'Prints the usual causes of an error and what to do, without a network. Without a code, lists all codes.',
+  details:
+    'Prints the usual causes of an error and what to do, without a network. Also explains phases, conditions and reasons of an ' +
+    'update, and the rules of lint. Without an argument, lists all names.',
   positionals: {
     code: {
       type: 'string',
-      choices: Object.keys(errorCodes) as ErrorCode[],
-      anyCase: true,
-      within: /\berror \(([a-z-]+)\):/i,
-      describe: 'The code of an error, such as tls in “error (tls): …”, or the whole line',
+      suggest: 'topics',
+      check: (text: string) => void findTopics(text),
+      describe: 'The code of an error, such as tls in “error (tls): …”, another name, or the whole line in quotes',
     },
   },
   options: {},
   examples: [
     ['tls', 'Explain errors with a certificate'],
-    ['', 'List all codes'],
+    ['WaitingForNodes', 'Explain the reason of a condition that status shows'],
+    ['', 'List all names'],
   ],
-  async run({ code }, { terminal }) {
+  run({ code }, { terminal }) {
     const width = terminal.textWidth;
-    if (code === undefined)
-      terminal.print(formatTable([['CODE', 'MEANING'], ...Object.entries(errorCodes)], [], width));
-    else terminal.print(Lines.split(`${code}: ${formatErrorPage(await readErrorPages(), code, width)}`));
+    if (code === undefined) terminal.print(formatList(width));
+    else
+      terminal.print(
+        Lines.split(
+          findTopics(code)
+            .map((topic) => formatTopic(topic, width))
+            .join('\n'),
+        ),
+      );
+    return Promise.resolve();
   },
 });
 
-/** The text of docs/troubleshooting.md in a built executable, which the build defines. It is undefined in the sources. */
-declare const __TROUBLESHOOTING__: string | undefined;
-
-/** Returns docs/troubleshooting.md, which explains every error code. */
-export async function readErrorPages(): Promise<string> {
-  if (typeof __TROUBLESHOOTING__ === 'string') return __TROUBLESHOOTING__;
-  return readFile(new URL('../../../docs/troubleshooting.md', import.meta.url), 'utf8');
+function formatList(width: number): Lines {
+  const others = Object.entries(kinds).flatMap(([kind, title]) => {
+    const names = new Set(listTopics().flatMap((topic) => (topic.kind === kind ? [topic.name] : [])));
+    return ['', ...breakHanging(`${title}: ${[...names].sort().join(', ')}`, width)];
+  });
+  return new Lines(formatTable([['CODE', 'MEANING'], ...Object.entries(errorCodes)], [], width), ...others);
 }
 
-/** Returns the section of an error code as plain text, in lines of at most `width` characters. */
-export function formatErrorPage(pages: string, code: ErrorCode, width: number): string {
-  const [, rest = ''] = pages.split(`\n## ${code}\n`);
-  const [section = ''] = rest.split('\n## ');
+/** Returns an explanation as plain text, in lines of at most `width` characters. */
+export function formatTopic({ name, kind, of, text }: Topic, width: number): string {
+  if (kind === 'code' || kind === 'rule') return formatSection(`${name}: ${text}`, width);
+  const place = of === undefined ? kind : `${kind} of ${of}`;
+  return breakHanging(`${name} (${place}): ${toPlainText(text)}`, width).join('\n');
+}
+
+/** Returns the section of a page as plain text, in lines of at most `width` characters. */
+export function formatSection(section: string, width: number): string {
   // A line that continues a paragraph or an item belongs to it.
-  const text = section.trim().replace(/\n *(?=[^\s|-])(?<!\n\n *)/g, ' ');
+  const text = section.replace(/\n *(?=[^\s|-])(?<!\n\n *)/g, ' ');
   return toPlainText(text)
     .split('\n')
     .flatMap((part) => wrapItem(part, width))
@@ -58,7 +73,7 @@ function toPlainText(text: string): string {
     .replace(/^- \*\*(.*?)\.\*\*/gm, '\n$1:')
     .replace(/\n{3,}/g, '\n\n')
     .replace(/\[([^\]]*)\]\((?:#.*?|(.*?))\)/g, (_, words: string, file?: string) =>
-      file === undefined ? words : `docs/${file}`,
+      file === undefined ? words : /^https?:/.test(file) ? `${words} (${file})` : `docs/${file}`,
     );
 }
 

@@ -1,7 +1,12 @@
 import { readFile } from 'node:fs/promises';
 import { expect } from 'chai';
-import { formatErrorPage, readErrorPages } from '../../../../cmd/cli/commands/explainCommand.ts';
-import { errorCodes, type ErrorCode } from '../../../../lib/errors.ts';
+import { formatTopic } from '../../../../cmd/cli/commands/explainCommand.ts';
+import { findTopics, listTopics } from '../../../../cmd/cli/explanations.ts';
+import { errorCodes } from '../../../../lib/errors.ts';
+import { allRules } from '../../../../lib/readiness/lint/rules.ts';
+import { phases } from '../../../../lib/update/upgradeBundle.ts';
+import { conditionTypes } from '../../../../lib/update/conditions.ts';
+import { failureOf } from '../../../support/program/failure.ts';
 import { executeProgram } from '../../../support/program/execution.ts';
 
 const programs = ['oc-adm_upgrade_bundle', 'oc-adm_release_mirror_config', 'oc-adm_mirror_registry'];
@@ -37,17 +42,55 @@ describe('every program', () => {
       // Two lines of the page, and the end of the section.
       expect(stdout).to.match(/What to do:\n(?:.*\n)*.* copy it to another drive\. Do not use the drive\s+again\.\n$/);
     }
-    const pages = await readErrorPages();
-    for (const code of Object.keys(errorCodes) as ErrorCode[]) {
-      const page = formatErrorPage(pages, code, 80);
-      expect(page, code)
-        .to.match(/^[^\n].*\n\nUsual causes:/s)
-        .and.not.match(/\*\*|\]\(|\|/);
+    for (const topic of listTopics()) {
+      const page = formatTopic(topic, 80);
+      if (topic.kind === 'code') expect(page, topic.name).to.match(/^[^\n].*\n\nUsual causes:/s);
+      expect(page, topic.name).to.not.match(topic.kind === 'code' ? /\*\*|\]\(|\|/ : /\*\*|\]\(/);
       expect(
         page.split('\n').filter((line) => line.length > 80 && line.trim().includes(' ')),
-        code,
+        topic.name,
       ).to.deep.equal([]);
     }
+    const codes = listTopics().flatMap(({ kind, name }) => (kind === 'code' ? [name] : []));
+    expect(codes).to.deep.equal(Object.keys(errorCodes));
+  });
+
+  it('explains each phase, condition and reason of an update, and each rule of lint', () => {
+    const named = (kind: string): string[] => [
+      ...new Set(listTopics().flatMap((topic) => (topic.kind === kind ? [topic.name] : []))),
+    ];
+    expect(named('phase')).to.deep.equal(phases);
+    expect(named('rule')).to.include.members(allRules.map(({ id }) => id));
+    expect(named('condition')).to.have.members([...conditionTypes]);
+    expect(named('reason')).to.include.members(['WaitingForNodes', 'NoProgress', 'AcceptRisks', 'Resumed']);
+    expect(findTopics('held').map(({ kind, of }) => [kind, of])).to.deep.equal([
+      ['phase', undefined],
+      ['reason', 'Updated'],
+    ]);
+  });
+
+  it('explains what a pasted line names', async () => {
+    for (const [text, names] of [
+      ['error (tls): the certificate of a.test:443 has expired', ['tls']],
+      ['2026-11-28T10:00:00Z ERROR (disk-full) no space', ['disk-full']],
+      ['{"level":"error","message":"m","code":"busy"}', ['busy']],
+      [
+        'Updated    False   WaitingForNodes  pool worker has updated 1 of 3 nodes',
+        ['Updated', 'Updated', 'WaitingForNodes'],
+      ],
+      ['blocker  pull-always  deployment/web: pulls at every start', ['pull-always']],
+      ['PULL-ALWAYS', ['pull-always']],
+    ] as const)
+      expect([...new Set(findTopics(text).map(({ name }) => name))], text).to.deep.equal([...new Set(names)]);
+    const { hint } = await failureOf(
+      Promise.resolve().then(() => findTopics('pul-always')),
+      'usage',
+    );
+    expect(hint).to.equal('Did you mean pull-always?');
+    await failureOf(
+      Promise.resolve().then(() => findTopics('a conflict of opinions')),
+      'usage',
+    );
   });
 
   it('lists the codes, and suggests one for a misspelt one', async () => {

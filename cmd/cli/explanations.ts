@@ -1,0 +1,105 @@
+import { readFileSync } from 'node:fs';
+import { PluginError } from '../../lib/errors.ts';
+import { findSimilar } from './similar.ts';
+
+/** The pages of docs that explain names. */
+export const explainingPages = [
+  ...(['troubleshooting.md', 'lint-rules.md', 'how-to/update-without-a-registry.md'] as const),
+  ...(['how-to/update-stands-still.md'] as const),
+] as const;
+
+/** The texts of these pages in a built executable, in their order, which the build defines. It is undefined in the sources. */
+declare const __EXPLAINING_PAGES__: readonly string[] | undefined;
+
+/** A name that a page explains. */
+export interface Topic {
+  readonly name: string;
+  readonly kind: 'code' | 'rule' | 'phase' | 'condition' | 'reason';
+  /** The condition of a reason. */
+  readonly of?: string;
+  /** The explanation in Markdown: the section of a code or a rule, or the cell of a table. */
+  readonly text: string;
+}
+
+let topics: readonly Topic[] | undefined;
+
+/** Returns all names that the pages explain. A reason is there for each condition that may have it. */
+export function listTopics(): readonly Topic[] {
+  topics ??= readPages().flatMap((page, index) => {
+    if (index === 0) return readSections(page, 'code');
+    return index === 1 ? readSections(page, 'rule') : readTables(page);
+  });
+  return topics;
+}
+
+/**
+ * Finds what a text names, in any case: a name, the whole line of an error, or a line of `status` or `lint`. Throws
+ * `usage` with a similar name if it names nothing.
+ */
+export function findTopics(text: string): readonly Topic[] {
+  const named = (word: string): Topic[] => listTopics().filter(({ name }) => name.toLowerCase() === word.toLowerCase());
+  const [, code = text.trim()] = /\(([a-z-]+)\):? |"code": ?"([a-z-]+)"/i.exec(text)?.filter(Boolean) ?? [];
+  const whole = named(code);
+  if (whole.length > 0) return whole;
+  // A word of a sentence may be the name of a code, such as “conflict”.
+  const words = [...new Set(text.split(/[^\w-]+/))];
+  const inside = words.flatMap((word) => named(word).filter(({ name, kind }) => name === word && kind !== 'code'));
+  if (inside.length > 0) return inside;
+  const similar = findSimilar(
+    text.toLowerCase(),
+    listTopics().map(({ name }) => name.toLowerCase()),
+  );
+  const meant = listTopics().find(({ name }) => name.toLowerCase() === similar)?.name;
+  throw new PluginError('usage', `nothing explains “${text}”`, {
+    hint: meant === undefined ? 'Without an argument, explain lists all that it explains.' : `Did you mean ${meant}?`,
+  });
+}
+
+function readPages(): readonly string[] {
+  if (typeof __EXPLAINING_PAGES__ === 'object') return __EXPLAINING_PAGES__;
+  return explainingPages.map((path) => readFileSync(new URL(`../../docs/${path}`, import.meta.url), 'utf8'));
+}
+
+/** Reads the sections whose title is a name, such as `tls` or `pull-always`. */
+function readSections(page: string, kind: 'code' | 'rule'): Topic[] {
+  return page.split('\n## ').flatMap((section) => {
+    const [, name, text] = /^([a-z]+(?:-[a-z]+)*)\n(.*)$/s.exec(section) ?? [];
+    return name === undefined || text === undefined ? [] : [{ name, kind, text: text.trim() }];
+  });
+}
+
+/** Reads the tables of phases, conditions and reasons. The title above a table of reasons is that of their condition. */
+function readTables(page: string): Topic[] {
+  const found: Topic[] = [];
+  let [title, columns]: [string, string[]] = ['', []];
+  for (const line of page.split('\n')) {
+    title = /^## (.*)$/.exec(line)?.[1] ?? title;
+    if (!line.startsWith('| ')) {
+      columns = [];
+      continue;
+    }
+    const cells = line
+      .slice(1, -1)
+      .split(' | ')
+      .map((cell) => cell.trim());
+    if (columns.length === 0) columns = cells;
+    else found.push(...readRow(columns, cells, title));
+  }
+  return found;
+}
+
+function readRow([head = '', ...columns]: readonly string[], [first = '', ...cells]: readonly string[], title: string) {
+  const names = [...first.matchAll(/`(\w+)`/g)].map(([, name = '']) => name);
+  const isPlain = columns.length === 1 && !columns[0]?.includes('`');
+  const text = cells
+    .map((cell, index) => (isPlain ? cell : `${columns[index]?.replace('meaning ', '') ?? ''}: ${cell}`))
+    .join('; ');
+  const [condition = '', ...reasons] = names;
+  const kinds: Readonly<Record<string, () => Topic[]>> = {
+    phase: () => names.map((name) => ({ name, kind: 'phase', text })),
+    condition: () => names.map((name) => ({ name, kind: 'condition', text })),
+    reason: () => names.map((name) => ({ name, kind: 'reason', of: title, text })),
+    'condition and reason': () => reasons.map((name) => ({ name, kind: 'reason', of: condition, text })),
+  };
+  return kinds[head]?.() ?? [];
+}
