@@ -52,7 +52,7 @@ async function formatPage(program: Program, entry: CommandEntry | undefined): Pr
     ...(isProgram ? listCommands(program) : []),
     ...formatList('ARGUMENTS', Object.entries(command?.positionals ?? {}).map(describeArgument)),
     '.SH OPTIONS',
-    ...groupOptions(options).flatMap(([group, own]) => [
+    ...groupOptions({ options, examples: command?.examples ?? [] }).flatMap(([group, own]) => [
       ...(group === 'Options:' ? [] : [`.SS ${escape(group.replace(/:$/, ''))}`]),
       ...formatTerms(Object.entries(own).map(describeOption)),
     ]),

@@ -145,6 +145,8 @@ export interface CommandEntry {
   readonly describe: string;
   /** The heading of its group in the help of the program; `Commands:` by default. */
   readonly group?: string;
+  /** A DaemonSet or another command runs it, so only `help --all` lists it. */
+  readonly isInternal?: true;
   load(): Promise<{ readonly command: Command }>;
 }
 
@@ -176,6 +178,12 @@ export function callOf(program: Program, entry: CommandEntry): string {
 /** Returns the names of an option, without dashes and hidden names. */
 export function namesOf([name, { alias = [] }]: readonly [name: string, option: Option]): string[] {
   return [name, ...[alias].flat()];
+}
+
+/** Returns options with the heading of a group. An option with a group keeps it. */
+export function inGroup<const O extends OptionRecord>(group: string, options: O): O {
+  const entries = Object.entries(options).map(([name, option]) => [name, { group, ...option }]);
+  return Object.fromEntries(entries) as O;
 }
 
 /** Returns the usage of a command, with its positional arguments: `oc adm-upgrade-bundle inspect <bundle>`. */

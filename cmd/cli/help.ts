@@ -17,17 +17,24 @@ import { breakLine, defaultWidth } from './format.ts';
 /** The group of options that only the command `options` lists. */
 export const clusterGroup = 'Cluster:';
 
-/** The headings of option groups, in their order. */
-const groups = [
-  ...['Options:', 'Destination:', 'Configuration:', 'Registries:', 'Trust:', clusterGroup, 'Certificates:', 'Host:'],
-  'General:',
-];
+/** The group of the options that a beginner needs. */
+const usualGroup = 'Usual:';
 
 /** The widest column of names, in characters. A longer name gets a line of its own. */
 const widestName = 40;
 
+/** The layout of a help: its width in characters, and whether it lists commands that DaemonSets run. */
+export interface HelpLayout {
+  readonly width?: number;
+  readonly all?: boolean;
+}
+
 /** Returns the help of a program, or of one of its commands, without a line end. */
-export async function formatHelp(program: Program, entry?: CommandEntry, width = defaultWidth): Promise<string> {
+export async function formatHelp(
+  program: Program,
+  entry?: CommandEntry,
+  { width = defaultWidth, all = false }: HelpLayout = {},
+): Promise<string> {
   const shown = entry ?? defaultOf(program);
   const isRoot = shown === defaultOf(program);
   const command = await shown?.load().then((loaded) => loaded.command);
@@ -35,14 +42,20 @@ export async function formatHelp(program: Program, entry?: CommandEntry, width =
     ...(shown ? [`${shown.describe}.`, command?.details ?? ''] : [program.describe]).map((text) => wrap(text, width)),
     `Usage:\n  ${shown ? usageOf(program, shown) : `${program.name} <command>`} [options]`,
     shown && command ? formatExamples(callOf(program, shown), command) : '',
-    ...(isRoot ? formatCommands(program, width) : []),
+    ...(isRoot ? formatCommands(program, width, all) : []),
     formatRows('Arguments:', Object.entries(command?.positionals ?? {}).map(describeArgument), width),
     ...formatOptions(
-      { ...(isRoot ? withVersion(command?.options) : command?.options), ...commonOptions },
+      {
+        options: { ...(isRoot ? withVersion(command?.options) : command?.options), ...commonOptions },
+        examples: command?.examples ?? [],
+      },
       program,
       width,
     ),
     isRoot ? wrap(`Use "${program.name} <command> --help" for more information about a command.`, width) : '',
+    isRoot && !all && program.commands.some(({ isInternal }) => isInternal)
+      ? wrap(`Use "${program.name} help --all" to list also the commands that DaemonSets run.`, width)
+      : '',
   ];
   return sections.filter((section) => section !== '').join('\n\n');
 }
@@ -52,8 +65,8 @@ export function formatOptionList(heading: string, options: OptionRecord, width =
   return formatRows(heading, Object.entries(options).map(describeOption), width);
 }
 
-function formatCommands({ commands }: Program, width: number): string[] {
-  const named = commands.filter((entry) => commandNameOf(entry) !== defaultName);
+function formatCommands({ commands }: Program, width: number, all: boolean): string[] {
+  const named = commands.filter((entry) => commandNameOf(entry) !== defaultName && (all || !entry.isInternal));
   const column = Math.max(...named.map((entry) => commandNameOf(entry).length));
   return [...Map.groupBy(named, ({ group = 'Commands:' }) => group)].map(([heading, entries]) =>
     formatRows(
@@ -64,18 +77,28 @@ function formatCommands({ commands }: Program, width: number): string[] {
   );
 }
 
-/** Returns options by the headings of their groups, in the order of the headings. */
-export function groupOptions(options: OptionRecord): [heading: string, options: OptionRecord][] {
-  const byGroup = Map.groupBy(Object.entries(options), ([, { group = 'Options:' }]) => group);
-  return groups.flatMap((group) => {
-    const own = byGroup.get(group);
-    return own ? [[group, Object.fromEntries(own)]] : [];
-  });
+/**
+ * Returns options by the headings of their groups, in the order of the records. First come the options of the first
+ * example, in its order, because a beginner needs them.
+ */
+export function groupOptions({
+  options,
+  examples,
+}: Pick<Command, 'options' | 'examples'>): [heading: string, options: OptionRecord][] {
+  const given = [...(examples[0]?.[0] ?? '').matchAll(/(?<= |^)--?([a-z][a-z-]*)/g)].map(([, name]) => name);
+  const entries = Object.entries(options);
+  const usual = given.flatMap((name) => entries.filter((each) => namesOf(each).some((own) => own === name)));
+  const others = entries.filter((each) => !usual.includes(each));
+  const groups = new Map([
+    ...(usual.length > 0 ? [[usualGroup, usual] as const] : []),
+    ...Map.groupBy(others, ([, { group = 'Options:' }]) => group),
+  ]);
+  return [...groups].map(([group, own]) => [group, Object.fromEntries(own)]);
 }
 
-function formatOptions(options: OptionRecord, program: Program, width: number): string[] {
+function formatOptions(command: Pick<Command, 'options' | 'examples'>, program: Program, width: number): string[] {
   const hasList = program.commands.some((entry) => commandNameOf(entry) === 'options');
-  return groupOptions(options).map(([group, own]) => {
+  return groupOptions(command).map(([group, own]) => {
     if (group !== clusterGroup || !hasList) return formatOptionList(group, own, width);
     return `Use "${program.name} options" for a list of options that choose the cluster, such as --kubeconfig.`;
   });

@@ -40,14 +40,16 @@ export async function parse(
   const named = program.commands.find((entry) => commandNameOf(entry) === words[0]);
   const others = named ? words.slice(1) : words;
   // The usual ways to ask for help, without loading the parser.
-  if (words.length === 0 || /^(--help|-h)$/.test(others.join(' '))) return formatHelp(program, named, width);
+  if (words.length === 0 || /^(--help|-h)$/.test(others.join(' '))) return formatHelp(program, named, { width });
+  if (/^(--all --help|--help --all)$/.test(words.join(' ')))
+    return formatHelp(program, undefined, { width, all: true });
   let printed = '';
   const parser = await createParser(program);
   if (defaultOf(program) === undefined) {
     parser.command(defaultName, false, addVersion, async ({ _: [word], ...values }) => {
       if (word !== undefined) throw unknownCommand(String(word), program);
       await readArguments({ words, values, rest: [] }, { options: versionOption });
-      printed = values['version'] === true ? versionText : await formatHelp(program, undefined, width);
+      printed = values['version'] === true ? versionText : await formatHelp(program, undefined, { width });
     });
   }
   for (const entry of program.commands) {
@@ -59,7 +61,7 @@ export async function parse(
       async (inner) => describeCommand(inner, (await entry.load()).command, isDefault),
       async ({ _: rest, ...values }) => {
         const { command } = await entry.load();
-        if (values['help'] === true) printed = await formatHelp(program, entry, width);
+        if (values['help'] === true) printed = await formatHelp(program, entry, { width });
         else if (isDefault && asksForVersion(values, words)) printed = versionText;
         else {
           if (isDefault) checkCommandWord(values, rest, command, program);

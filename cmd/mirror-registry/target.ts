@@ -9,7 +9,7 @@ import { imagesOfVersion } from '../../lib/registry-host/versions.ts';
 import type { Reference } from '../../lib/content/oci/reference.ts';
 import { openRegistries } from '../cli/access.ts';
 import { checkImage, digestOption } from '../cli/values/checks.ts';
-import type { Arguments, OptionRecord } from '../cli/command.ts';
+import { inGroup, type Arguments, type OptionRecord } from '../cli/command.ts';
 import { registryOptions } from '../cli/options.ts';
 
 /** Options of the images to upgrade to. */
@@ -36,7 +36,7 @@ export function targetImages(args: Arguments<typeof targetOptions>): TargetImage
 }
 
 /** Options of the target of an upgrade, including a bundle. */
-export const upgradeOptions = {
+export const upgradeOptions = inGroup('Target:', {
   bundle: {
     type: 'string',
     describe:
@@ -54,7 +54,7 @@ export const upgradeOptions = {
   'pull-secret': registryOptions['pull-secret'],
   'certificate-authority': registryOptions['certificate-authority'],
   insecure: registryOptions.insecure,
-} as const satisfies OptionRecord;
+});
 
 /** The arguments of `openTarget` for a command that takes only a bundle from this machine or a registry. */
 export const noTarget = {

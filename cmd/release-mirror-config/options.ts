@@ -1,3 +1,4 @@
+import { inGroup } from '../cli/command.ts';
 import { channelOptions } from './channelRange.ts';
 import { checkImage } from '../cli/values/checks.ts';
 import { imageListOption } from './imageList.ts';
@@ -10,37 +11,6 @@ const configuration = 'Configuration:';
  * The options of the mirror command: the options of `oc adm release mirror` with the same names, and additional ones.
  */
 export const mirrorOptions = {
-  from: { type: 'string', describe: 'The release, instead of the argument', suggest: 'versions' },
-  version: {
-    type: 'string',
-    describe: 'Same as --from; without a value, print the version of this program',
-    suggest: 'versions',
-  },
-  'path-from': {
-    type: 'string',
-    describe: 'Version to update from: mirror all releases on the shortest supported path to --to-version',
-    suggest: 'versions',
-  },
-  'to-version': { type: 'string', describe: 'Version to update to, with --path-from', suggest: 'versions' },
-  ...channelOptions,
-  'from-dir': {
-    type: 'string',
-    describe: 'Mirror directory or bundle to read the release from',
-    suggest: 'bundles',
-  },
-  arch: {
-    type: 'string',
-    choices: ['x86_64', 'aarch64', 'ppc64le', 's390x', 'multi', 'amd64', 'arm64'],
-    describe: 'Architecture of a version (default: that of the cluster, else x86_64)',
-  },
-  'graph-url': {
-    type: 'string',
-    describe: 'URL of the update graph that finds versions (default: that of the cluster, else the public one)',
-  },
-  'release-repository': {
-    type: 'string',
-    describe: 'Repository to look up a version in by its tag, instead of an update graph',
-  },
   'additional-image': {
     type: 'string',
     alias: 'extra-image',
@@ -51,6 +21,41 @@ export const mirrorOptions = {
   ...imageListOption,
   ...dryRunOption,
   ...outputOption(),
+  ...inGroup('Release:', {
+    from: { type: 'string', describe: 'The release, instead of the argument', suggest: 'versions' },
+    version: {
+      type: 'string',
+      describe: 'Same as --from; without a value, print the version of this program',
+      suggest: 'versions',
+    },
+    'from-dir': {
+      type: 'string',
+      describe: 'Mirror directory or bundle to read the release from',
+      suggest: 'bundles',
+    },
+    arch: {
+      type: 'string',
+      choices: ['x86_64', 'aarch64', 'ppc64le', 's390x', 'multi', 'amd64', 'arm64'],
+      describe: 'Architecture of a version (default: that of the cluster, else x86_64)',
+    },
+    'graph-url': {
+      type: 'string',
+      describe: 'URL of the update graph that finds versions (default: that of the cluster, else the public one)',
+    },
+    'release-repository': {
+      type: 'string',
+      describe: 'Repository to look up a version in by its tag, instead of an update graph',
+    },
+  }),
+  ...inGroup('Several releases:', {
+    'path-from': {
+      type: 'string',
+      describe: 'Version to update from: mirror all releases on the shortest supported path to --to-version',
+      suggest: 'versions',
+    },
+    'to-version': { type: 'string', describe: 'Version to update to, with --path-from', suggest: 'versions' },
+    ...channelOptions,
+  }),
   to: {
     type: 'string',
     describe: 'REGISTRY/REPOSITORY for all images, which may contain ${version} and ${component}; or file://REPOSITORY',

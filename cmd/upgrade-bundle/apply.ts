@@ -9,7 +9,7 @@ import { isDigest, type Digest } from '../../lib/content/oci/digest.ts';
 import { digestIn } from '../../lib/content/oci/reference.ts';
 import { listDueAcknowledgements } from '../../lib/readiness/preflight/acknowledgements.ts';
 import { describeGate } from '../../lib/release/adminGates.ts';
-import { defineCommand, type Arguments } from '../cli/command.ts';
+import { defineCommand, inGroup, type Arguments } from '../cli/command.ts';
 import { outputOption } from '../cli/options.ts';
 import { listPolicies, toPlainPolicies } from '../cli/trust.ts';
 import {
@@ -46,52 +46,57 @@ function checkExtra(text: string): void {
 }
 
 const options = {
-  ...namedOptions,
-  'hold-between': {
-    type: 'boolean',
-    describe: 'Of several updates, wait for resume before each one after the first, with everything loaded',
-  },
-  'control-plane-only': {
-    type: 'boolean',
-    describe:
-      'From an extended (EUS) release to the next one, pause the other pools until the control plane has both updates',
-  },
-  hold: { type: 'boolean', describe: 'Load everything, then wait for resume before the update starts' },
-  backup: {
-    type: 'string',
-    choices: backupModes,
-    describe: 'Back up etcd on a control plane node before each update (default: on)',
-  },
-  'backup-to': {
-    type: 'string',
-    describe: 'Copy the backup to this folder of a drive that is mounted on the node with the backup',
-    check: checkNodePath,
-  },
-  'allow-extra-images': {
-    type: 'string',
-    repeatable: true,
-    describe: 'Load the extra image with this digest, or all of them; the release signature does not cover them',
-    check: checkExtra,
-  },
-  acknowledge: {
-    type: 'string',
-    repeatable: true,
-    describe: 'Give the cluster the acknowledgement with this name (admin-acks) when an update requires it',
-    check: checkAcknowledgement,
-  },
-  'accept-risk': {
-    type: 'string',
-    repeatable: true,
-    describe: 'Accept the known risk of this name for the updates; the bundle and the cluster name them',
-    check: checkRisk,
-  },
-  ignore: {
-    type: 'string',
-    repeatable: true,
-    describe: 'Update in spite of the blockers of this check, or of this check and object, such as nodes:node/worker-3',
-    check: requireIgnorable,
-  },
   ...outputOption(),
+  ...namedOptions,
+  ...inGroup('Update:', {
+    hold: { type: 'boolean', describe: 'Load everything, then wait for resume before the update starts' },
+    'hold-between': {
+      type: 'boolean',
+      describe: 'Of several updates, wait for resume before each one after the first, with everything loaded',
+    },
+    'control-plane-only': {
+      type: 'boolean',
+      describe:
+        'From an extended (EUS) release to the next one, pause the other pools until the control plane has both updates',
+    },
+    backup: {
+      type: 'string',
+      choices: backupModes,
+      describe: 'Back up etcd on a control plane node before each update (default: on)',
+    },
+    'backup-to': {
+      type: 'string',
+      describe: 'Copy the backup to this folder of a drive that is mounted on the node with the backup',
+      check: checkNodePath,
+    },
+    'allow-extra-images': {
+      type: 'string',
+      repeatable: true,
+      describe: 'Load the extra image with this digest, or all of them; the release signature does not cover them',
+      check: checkExtra,
+    },
+  }),
+  ...inGroup('Obstacles:', {
+    acknowledge: {
+      type: 'string',
+      repeatable: true,
+      describe: 'Give the cluster the acknowledgement with this name (admin-acks) when an update requires it',
+      check: checkAcknowledgement,
+    },
+    'accept-risk': {
+      type: 'string',
+      repeatable: true,
+      describe: 'Accept the known risk of this name for the updates; the bundle and the cluster name them',
+      check: checkRisk,
+    },
+    ignore: {
+      type: 'string',
+      repeatable: true,
+      describe:
+        'Update in spite of the blockers of this check, or of this check and object, such as nodes:node/worker-3',
+      check: requireIgnorable,
+    },
+  }),
   ...namedTrustOptions,
 } as const;
 

@@ -147,24 +147,28 @@ export const upgradeBundle: Program = {
       usage: 'agent',
       describe: 'Run the node agent (started by the DaemonSet that install creates)',
       group: withoutRegistry,
+      isInternal: true,
       load: () => import('./node/agent.ts'),
     },
     {
       usage: 'controller',
       describe: 'Run the controller of updates (started by the DaemonSet that install creates)',
       group: withoutRegistry,
+      isInternal: true,
       load: () => import('./node/controller.ts'),
     },
     {
       usage: 'mirror-serve',
       describe: 'Serve the bundles that a control plane node retains (started by install --mirror)',
       group: withoutRegistry,
+      isInternal: true,
       load: () => import('./node/mirrorServe.ts'),
     },
     {
       usage: 'drill-node',
       describe: 'Run the part of a drill on its node (started by drill)',
       group: withoutRegistry,
+      isInternal: true,
       load: () => import('./node/drillNode.ts'),
     },
     {

@@ -3,7 +3,7 @@ import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { mirrorContents } from '../../lib/update/mirrorContent.ts';
 import { mirrorPort } from '../../lib/update/mirror/mirrorUnit.ts';
-import { defineCommand } from '../cli/command.ts';
+import { defineCommand, inGroup } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import type { Terminal } from '../cli/terminal.ts';
 import { parseSize } from '../cli/values/size.ts';
@@ -39,41 +39,6 @@ export const command = defineCommand({
       type: 'boolean',
       describe: 'Make CRI-O keep images after a power failure (OpenShift 4.17 and later)',
     },
-    mirror: {
-      type: 'boolean',
-      describe: 'Let nodes pull from mirrors on the control plane nodes, which serve the bundles that they retain',
-    },
-    'mirror-port': {
-      type: 'number',
-      needs: ['mirror'],
-      range: [1024, 65_535],
-      describe: `Port of the mirrors on the control plane nodes (default: as before, ${mirrorPort} at first)`,
-    },
-    'mirror-content': {
-      type: 'string',
-      needs: ['mirror'],
-      choices: mirrorContents,
-      describe:
-        'Content of the mirrors (default: as before, all at first): whole bundles, or what the machine config controller reads',
-    },
-    'mirror-quota': {
-      type: 'string',
-      needs: ['mirror'],
-      describe:
-        'Space for retained bundles on each control plane node (default: as before), or none: only 75 % may be full',
-      check: (text: string) => void parseQuota(text),
-    },
-    'mirror-source': {
-      type: 'string',
-      needs: ['mirror'],
-      repeatable: true,
-      describe: 'Another repository that the mirrors serve, such as that of an extra image (default: as before)',
-    },
-    yes: {
-      type: 'boolean',
-      needs: ['mirror'],
-      describe: 'Accept that OpenShift before 4.17 reboots every node for --mirror',
-    },
     metrics: {
       type: 'boolean',
       describe: 'Let OpenShift monitoring scrape the agents, with a token',
@@ -91,9 +56,46 @@ export const command = defineCommand({
       range: [1, 86_400],
       describe: 'Time to wait for the agents, and for each machine config pool',
     },
-    ...offlineTrustOptions,
     ...dryRunOption,
     ...outputOption(),
+    ...inGroup('Mirrors:', {
+      mirror: {
+        type: 'boolean',
+        describe: 'Let nodes pull from mirrors on the control plane nodes, which serve the bundles that they retain',
+      },
+      'mirror-port': {
+        type: 'number',
+        needs: ['mirror'],
+        range: [1024, 65_535],
+        describe: `Port of the mirrors on the control plane nodes (default: as before, ${mirrorPort} at first)`,
+      },
+      'mirror-content': {
+        type: 'string',
+        needs: ['mirror'],
+        choices: mirrorContents,
+        describe:
+          'Content of the mirrors (default: as before, all at first): whole bundles, or what the machine config controller reads',
+      },
+      'mirror-quota': {
+        type: 'string',
+        needs: ['mirror'],
+        describe:
+          'Space for retained bundles on each control plane node (default: as before), or none: only 75 % may be full',
+        check: (text: string) => void parseQuota(text),
+      },
+      'mirror-source': {
+        type: 'string',
+        needs: ['mirror'],
+        repeatable: true,
+        describe: 'Another repository that the mirrors serve, such as that of an extra image (default: as before)',
+      },
+      yes: {
+        type: 'boolean',
+        needs: ['mirror'],
+        describe: 'Accept that OpenShift before 4.17 reboots every node for --mirror',
+      },
+    }),
+    ...offlineTrustOptions,
     ...clusterAccessOptions,
   },
   examples: [

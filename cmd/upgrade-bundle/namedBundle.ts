@@ -3,7 +3,7 @@ import type { Cluster } from '../../lib/cluster/client.ts';
 import { PluginError } from '../../lib/errors.ts';
 import type { BundleRequest } from '../../lib/update/bundleRecord.ts';
 import type { Phase } from '../../lib/update/upgradeBundle.ts';
-import type { Arguments, CommandSession } from '../cli/command.ts';
+import { inGroup, type Arguments, type CommandSession } from '../cli/command.ts';
 import { clusterAccessOptions, signedImagesOption } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 import { digestOption, readDigest } from '../cli/values/checks.ts';
@@ -29,7 +29,7 @@ export const namedArgument = {
 } as const;
 
 /** The options in place of the argument, and for the place of the bundle in the cluster. */
-export const namedOptions = {
+export const namedOptions = inGroup('Bundle:', {
   ...filenameOption,
   device: {
     type: 'string',
@@ -37,7 +37,7 @@ export const namedOptions = {
     check: checkNodePath,
   },
   digest: digestOption('Expected digest of the bundle (sha256:<64 hex digits>)'),
-} as const;
+});
 
 /** The options that decide whether to trust the bundle, and for the cluster. */
 export const namedTrustOptions = { ...offlineTrustOptions, ...signedImagesOption, ...clusterAccessOptions } as const;

@@ -53,7 +53,7 @@ export async function findCandidates(
   const typed = words.at(-1) ?? '';
   const before = words.slice(0, -1);
   const commands = program.commands
-    .filter((entry) => commandNameOf(entry) !== defaultName)
+    .filter((entry) => commandNameOf(entry) !== defaultName && !entry.isInternal)
     .map((entry) => ({ word: commandNameOf(entry), describe: entry.describe }));
   const fitting = (candidates: readonly Candidate[]): Candidate[] =>
     candidates.filter(({ word }) => word.startsWith(typed));

@@ -1,7 +1,7 @@
 import { PluginError } from '../../../lib/errors.ts';
 import { checkImage } from '../../cli/values/checks.ts';
 import { parseSize } from '../../cli/values/size.ts';
-import type { Arguments } from '../../cli/command.ts';
+import { inGroup, type Arguments } from '../../cli/command.ts';
 import {
   checkPlace,
   dryRunOf,
@@ -38,73 +38,83 @@ export const createOptions = {
     type: 'boolean',
     describe: 'Print the options as a file for --file, and create nothing',
   },
-  ...releaseOptions,
-  version: { ...releaseOptions.version, alias: 'to-version' },
-  output: {
-    type: 'string',
-    default: '.',
-    describe: 'Folder for the bundle, created if missing',
-    suggest: 'folders',
-    check: checkPlace,
-  },
-  'extra-image': {
-    type: 'string',
-    alias: 'additional-image',
-    repeatable: true,
-    describe: 'Additional image to include',
-    check: checkImage,
-  },
-  ...imageListOption,
-  ...catalogOptions,
-  'path-from': {
-    type: 'string',
-    describe: 'Version to update from: include all releases on the shortest supported path from it, without itself',
-    suggest: 'versions',
-  },
-  'accept-risk': {
-    type: 'string',
-    needs: ['path-from', 'channel', 'for'],
-    repeatable: true,
-    describe: 'With a path: include updates with the known risk of this name; at the site, apply accepts it',
-  },
-  ...channelOptions,
-  'graph-url': {
-    type: 'string',
-    describe:
-      'Update graph for --path-from, and for the latest patches if --version has none, instead of the public one',
-  },
-  base: {
-    type: 'string',
-    describe: 'Create a delta bundle: leave out what this version, bundle or mirror directory has',
-    suggest: 'bundles',
-  },
-  for: {
-    type: 'string',
-    describe:
-      'Report of the site (preflight --export): leave out what its nodes have; with --catalog, update its operators',
-    suggest: 'files',
-  },
-  'include-held': {
-    type: 'boolean',
-    needs: ['for'],
-    describe: 'With --for: include the content that all nodes of the site have already',
-  },
-  'volume-size': {
-    type: 'string',
-    describe: 'Split a larger bundle into volumes of this size, such as 4G (4000 MB), the largest that fits on FAT32',
-    check: checkVolumeSize,
-  },
-  device: {
-    type: 'string',
-    describe: 'Then write the bundle onto this removable drive, without a file system, and verify what it returns',
-  },
-  overwrite: { type: 'boolean', needs: ['device'], describe: 'With --device, replace everything on the drive' },
   ...dryRunOf('With client or server, only print what would be downloaded and its size'),
-  'verify-existing': {
-    type: 'boolean',
-    describe: 'Verify every byte of an existing bundle before it is kept',
-  },
   ...formatOption(),
+  ...inGroup('Release:', {
+    ...releaseOptions,
+    version: { ...releaseOptions.version, alias: 'to-version' },
+    'graph-url': {
+      type: 'string',
+      describe:
+        'Update graph for --path-from, and for the latest patches if --version has none, instead of the public one',
+    },
+  }),
+  ...inGroup('Several releases:', {
+    'path-from': {
+      type: 'string',
+      describe: 'Version to update from: include all releases on the shortest supported path from it, without itself',
+      suggest: 'versions',
+    },
+    'accept-risk': {
+      type: 'string',
+      needs: ['path-from', 'channel', 'for'],
+      repeatable: true,
+      describe: 'With a path: include updates with the known risk of this name; at the site, apply accepts it',
+    },
+    ...channelOptions,
+  }),
+  ...inGroup('Operators and other images:', {
+    ...catalogOptions,
+    'extra-image': {
+      type: 'string',
+      alias: 'additional-image',
+      repeatable: true,
+      describe: 'Additional image to include',
+      check: checkImage,
+    },
+    ...imageListOption,
+  }),
+  ...inGroup('Size:', {
+    base: {
+      type: 'string',
+      describe: 'Create a delta bundle: leave out what this version, bundle or mirror directory has',
+      suggest: 'bundles',
+    },
+    for: {
+      type: 'string',
+      describe:
+        'Report of the site (preflight --export): leave out what its nodes have; with --catalog, update its operators',
+      suggest: 'files',
+    },
+    'include-held': {
+      type: 'boolean',
+      needs: ['for'],
+      describe: 'With --for: include the content that all nodes of the site have already',
+    },
+    'volume-size': {
+      type: 'string',
+      describe: 'Split a larger bundle into volumes of this size, such as 4G (4000 MB), the largest that fits on FAT32',
+      check: checkVolumeSize,
+    },
+  }),
+  ...inGroup('Destination:', {
+    output: {
+      type: 'string',
+      default: '.',
+      describe: 'Folder for the bundle, created if missing',
+      suggest: 'folders',
+      check: checkPlace,
+    },
+    device: {
+      type: 'string',
+      describe: 'Then write the bundle onto this removable drive, without a file system, and verify what it returns',
+    },
+    overwrite: { type: 'boolean', needs: ['device'], describe: 'With --device, replace everything on the drive' },
+    'verify-existing': {
+      type: 'boolean',
+      describe: 'Verify every byte of an existing bundle before it is kept',
+    },
+  }),
   ...registryOptions,
   ...trustOptions,
   ...policyKeyOption,

@@ -6,7 +6,7 @@ import type { RemoteServer } from '../../../lib/node/remoteServer.ts';
 import { findDigest } from '../../../lib/bundle/sidecars.ts';
 import type { Digest } from '../../../lib/content/oci/digest.ts';
 import { digestOption, readDigest } from '../../cli/values/checks.ts';
-import { defineCommand, type Arguments } from '../../cli/command.ts';
+import { defineCommand, inGroup, type Arguments } from '../../cli/command.ts';
 import { parseDuration } from '../../cli/values/duration.ts';
 import { formatBytes, formatFields } from '../../cli/format.ts';
 import { baseOption, outputOption, registryOptions, signedImagesOption, trustOptions } from '../../cli/options.ts';
@@ -34,26 +34,28 @@ const options = {
     type: 'boolean',
     describe: 'Read all files of the loaded images, and compare them with the digests of the layers',
   },
-  digest: digestOption('Expected digest of the whole bundle (sha256:<64 hex digits>)'),
-  sha256: {
-    type: 'string',
-    describe: 'File in the format of sha256sum with the expected digest of the whole bundle',
-    suggest: 'files',
-  },
-  'token-file': {
-    type: 'string',
-    describe: 'File with the token of the server, for a URL',
-    suggest: 'files',
-  },
-  'download-dir': {
-    type: 'string',
-    default: nodeStateFolder,
-    describe: 'Folder for a bundle from a URL, with --digest',
-    suggest: 'folders',
-  },
-  ...baseOption,
   ...hostOptions,
   ...outputOption(),
+  ...inGroup('Bundle:', {
+    digest: digestOption('Expected digest of the whole bundle (sha256:<64 hex digits>)'),
+    sha256: {
+      type: 'string',
+      describe: 'File in the format of sha256sum with the expected digest of the whole bundle',
+      suggest: 'files',
+    },
+    'token-file': {
+      type: 'string',
+      describe: 'File with the token of the server, for a URL',
+      suggest: 'files',
+    },
+    'download-dir': {
+      type: 'string',
+      default: nodeStateFolder,
+      describe: 'Folder for a bundle from a URL, with --digest',
+      suggest: 'folders',
+    },
+    ...baseOption,
+  }),
   'certificate-authority': registryOptions['certificate-authority'],
   'retry-timeout': registryOptions['retry-timeout'],
   ...trustOptions,

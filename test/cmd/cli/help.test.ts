@@ -1,6 +1,8 @@
 import { expect } from 'chai';
 import { commonOptions, versionOption } from '../../../cmd/cli/commonOptions.ts';
 import type { Option } from '../../../cmd/cli/command.ts';
+import { clusterGroup, groupOptions } from '../../../cmd/cli/help.ts';
+import { normalizeWords, parse } from '../../../cmd/cli/program.ts';
 import { programs } from '../../support/project/docs.ts';
 
 describe('the texts of helps', () => {
@@ -24,6 +26,42 @@ describe('the texts of helps', () => {
       }
     });
   }
+});
+
+describe('the help of a command', () => {
+  it('begins with what its first example uses, and has no group that is too long to read', async () => {
+    const long: string[] = [];
+    for (const { name, commands } of programs)
+      for (const { usage, isInternal, load } of commands) {
+        const { command } = await load();
+        const groups = groupOptions(command);
+        expect(groups.flatMap(([, own]) => Object.keys(own))).to.have.members(Object.keys(command.options));
+        for (const [heading, own] of isInternal ? [] : groups)
+          if (heading !== clusterGroup && Object.keys(own).length > 10) long.push(`${name} ${usage}: ${heading}`);
+      }
+    expect(long).to.deep.equal([]);
+    const [[heading, usual] = ['', {}]] = groupOptions(
+      (await import('../../../cmd/upgrade-bundle/create/create.ts')).command,
+    );
+    expect([heading, ...Object.keys(usual)]).to.deep.equal(['Usual:', 'version', 'arch', 'pull-secret', 'output']);
+  });
+
+  it('lists what DaemonSets run only with --all, and TAB does not offer it', async () => {
+    const [plugin] = programs;
+    if (!plugin) throw new Error('there is no program');
+    const helpFor = (...words: string[]): Promise<string> =>
+      parse(plugin, normalizeWords(words), () => Promise.resolve());
+    for (const word of ['agent', 'controller', 'mirror-serve', 'drill-node']) {
+      expect(await helpFor('help')).to.not.match(new RegExp(`^  ${word} `, 'm'));
+      for (const line of [
+        ['help', '--all'],
+        ['--help', '--all'],
+        ['--all', '--help'],
+      ])
+        expect(await helpFor(...line), line.join(' ')).to.match(new RegExp(`^  ${word} `, 'm'));
+      expect(await helpFor(word, '--help')).to.contain('Usage:');
+    }
+  });
 });
 
 const phrase = /^[A-Z].*[^\s.:;,]$/s;

@@ -187,7 +187,7 @@ describe('runProgram', () => {
   });
 
   it('wraps the last line of the help of a program', async () => {
-    const lines = (await formatHelp(sample, undefined, 40)).trimEnd().split('\n');
+    const lines = (await formatHelp(sample, undefined, { width: 40 })).trimEnd().split('\n');
     expect(lines.slice(-3).join(' ')).to.contain('for more information about a command.');
     for (const line of lines.slice(-2)) expect(line.length).to.be.at.most(40);
   });
@@ -234,7 +234,7 @@ describe('runProgram', () => {
   });
 
   it('shows the help of a command with its values, and one line for the options of the cluster', async () => {
-    const help = await formatHelp(moving, moving.commands[0], 80);
+    const help = await formatHelp(moving, moving.commands[0], { width: 80 });
     expect(help).to.match(
       /^Go there\.\n\nMore\.\n\nUsage:\n {2}oc other go <where> \[options\]\n\nExamples:\n {2}# Do it\n/,
     );

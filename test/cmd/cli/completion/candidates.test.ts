@@ -19,7 +19,9 @@ describe('findCandidates', () => {
     (await complete(line, program)).candidates.map(({ word }) => word);
 
   it('offers the commands, with what they do', async () => {
-    expect(await wordsOf('Z')).to.deep.equal(upgradeBundle.commands.map(({ usage }) => usage.split(' ')[0]));
+    expect(await wordsOf('Z')).to.deep.equal(
+      upgradeBundle.commands.flatMap(({ usage, isInternal }) => (isInternal ? [] : [usage.split(' ')[0]])),
+    );
     expect((await complete('insp')).candidates).to.deep.equal([
       { word: 'inspect', describe: 'Show the contents of a bundle' },
     ]);
