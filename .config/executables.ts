@@ -2,6 +2,7 @@
  * Builds the executables once for each state of their sources: for the tests, and for `npm run build`. Prints the
  * folder, if it is run.
  */
+import { explainingPages } from '../cmd/cli/explanations.ts';
 import { createHash } from 'node:crypto';
 import { existsSync, globSync } from 'node:fs';
 import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
@@ -14,7 +15,12 @@ const root = fileURLToPath(new URL('..', import.meta.url));
 
 /** All that executables are made of. The last file has the digests of the installed packages. */
 const sources = [
-  ...['{cmd,lib}/**/*.ts', '.config/{bundle,clientIndex,executables}.ts', 'docs/troubleshooting.md', 'package.json'],
+  ...[
+    '{cmd,lib}/**/*.ts',
+    '.config/{bundle,clientIndex,executables}.ts',
+    ...explainingPages.map((path) => `docs/${path}`),
+    'package.json',
+  ],
   ...['tsconfig.json', 'node_modules/.package-lock.json'],
 ];
 

@@ -57,7 +57,7 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
   io.listenToPackages?.((text) => void terminal.log('debug', text));
   let exitCode = 0;
   let running: Command | undefined;
-  const run: RunCommand = async (command, args) => {
+  const run: RunCommand = async (command, args, notes) => {
     running = command;
     if (printsForm(command, args) && io.isOutputClosed?.() === true) throw outputClosed();
     const { quiet, verbose, color, logFormat } = args as Arguments<typeof commonOptions>;
@@ -70,6 +70,7 @@ export async function execute(program: Program, argv: readonly string[], io: Pro
       isService: command.isService === true,
     });
     const { log, transfer } = terminal;
+    for (const note of notes) log('warn', note);
     const onUnfinished = (unfinished: PluginError | undefined): void =>
       io.onUnfinished?.(unfinished && `error: ${unfinished.message}\nhint: ${unfinished.hint ?? ''}`);
     const context: Context = { signal, log, onEvent: transfer('Transferring'), onUnfinished };

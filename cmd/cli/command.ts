@@ -92,9 +92,10 @@ export type Example = readonly [args: string, what: string];
 
 /** The file in which the options of a command can be kept. */
 export interface ConfigFormat {
-  readonly kind: string;
+  /** The kind of its object. Files of oc-mirror are read too, and only these without a kind. */
+  readonly kind?: string;
   /** The name of the object in a file that the command prints. */
-  readonly name: string;
+  readonly name?: string;
   /** The option that names the file. */
   readonly option: string;
   /** Options that a file cannot have. */

@@ -14,6 +14,7 @@ import {
 import { commonOptions, normalizeWord, versionOption, withVersion } from './commonOptions.ts';
 import { defaultWidth } from './format.ts';
 import { formatHelp } from './help.ts';
+import type { FiledValues } from './optionFile/optionFile.ts';
 import { readKubectlFlags } from './kubectlFlags.ts';
 import { findSimilar } from './similar.ts';
 import { versionText } from './version.ts';
@@ -26,8 +27,8 @@ export function normalizeWords(given: readonly string[]): string[] {
   return words.map(normalizeWord);
 }
 
-/** Runs a command with its arguments. */
-export type RunCommand = (command: Command, args: Record<string, unknown>) => Promise<void>;
+/** Runs a command with its arguments. `notes` are warnings about the file with its options. */
+export type RunCommand = (command: Command, args: Record<string, unknown>, notes: readonly string[]) => Promise<void>;
 
 /** Runs the command that the words name. Returns the help or the version if the words ask for one. */
 export async function parse(
@@ -65,8 +66,9 @@ export async function parse(
         else if (isDefault && asksForVersion(values, words)) printed = versionText;
         else {
           if (isDefault) checkCommandWord(values, rest, command, program);
-          const line = { words, values: await addFile(values, command, stdin), rest: isDefault ? rest : rest.slice(1) };
-          await run(command, await readArguments(line, command));
+          const filed = await addFile(values, command, stdin);
+          const line = { words, values: filed.values, rest: isDefault ? rest : rest.slice(1) };
+          await run(command, await readArguments(line, command), filed.notes);
         }
       },
     );
@@ -80,9 +82,9 @@ async function addFile(
   values: ParsedLine['values'],
   command: Command,
   stdin: AsyncIterable<Buffer>,
-): Promise<ParsedLine['values']> {
-  if (!command.config || values[command.config.option] === undefined) return values;
-  const { addOptionFile } = await import('./optionFile.ts');
+): Promise<FiledValues> {
+  if (!command.config || values[command.config.option] === undefined) return { values, notes: [] };
+  const { addOptionFile } = await import('./optionFile/optionFile.ts');
   return addOptionFile(values, command, stdin);
 }
 

@@ -1,5 +1,5 @@
 import { defineCommand } from '../cli/command.ts';
-import { mirrorOptions } from './options.ts';
+import { mirrorConfig, mirrorOptions } from './options.ts';
 import { Lines } from '../../lib/lines.ts';
 
 /** The default command: mirrors a release and its configuration. */
@@ -31,9 +31,11 @@ export const command = defineCommand({
       '--channel=stable-4.20 --min=4.20.1 --to-dir=/media/usb/mirror',
       'Mirror the releases of a channel from 4.20.1 on',
     ],
+    ['-f imageset.yaml --to-dir=/media/usb/mirror', 'Mirror the releases that a file of oc-mirror names'],
     ['4.20.3 --apply-config', 'Apply only the signature of a release to the cluster'],
   ],
   resumes: 'images',
+  config: mirrorConfig,
   async run(args, { context, terminal, environment, stdin }) {
     const { openAccess } = await import('../cli/access.ts');
     const { clusterOpener } = await import('../cli/clusterAccess.ts');

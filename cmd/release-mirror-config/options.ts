@@ -7,10 +7,24 @@ import { clusterOptions, dryRunOption, outputOption, registryOptions, trustOptio
 const destination = 'Destination:';
 const configuration = 'Configuration:';
 
+/** The file with options of the mirror command. */
+export const mirrorConfig = {
+  ...{ option: 'file', without: [] },
+  alternatives: ['release', 'from', 'version', 'path-from', 'channel'],
+} as const;
+
 /**
  * The options of the mirror command: the options of `oc adm release mirror` with the same names, and additional ones.
  */
 export const mirrorOptions = {
+  file: {
+    type: 'string',
+    alias: 'f',
+    hiddenAlias: 'filename',
+    describe:
+      'ImageSetConfiguration of oc-mirror with the releases, - for the standard input; options on the command line replace its fields',
+    suggest: 'files',
+  },
   'additional-image': {
     type: 'string',
     alias: 'extra-image',

@@ -4,7 +4,7 @@ import type { MirroringRequest, ReleaseChoice } from '../../lib/mirroring/reques
 import { parseDestination } from '../../lib/mirroring/destination.ts';
 import { parseArchitecture, requireDistinct } from '../../lib/release/version.ts';
 import type { Arguments } from '../cli/command.ts';
-import { readChannelRange } from './channelRange.ts';
+import { readChannelRanges } from './channelRange.ts';
 import { trustOf } from '../cli/trust.ts';
 import type { mirrorOptions } from './options.ts';
 
@@ -77,20 +77,22 @@ export function readReleases(args: MirrorArguments): ReleaseChoice {
   if (hasPath && (pathFrom === undefined || toVersion === undefined)) {
     refuse('a path of updates has two ends', 'Give both: --path-from=4.18.20 --to-version=4.20.3.');
   }
-  const range = readChannelRange(args);
-  if (range && (hasPath || named !== undefined)) refuse('releases are named twice: by --channel, and in another way');
-  if (!hasPath && !range && named === undefined) {
+  const ranges = readChannelRanges(args);
+  const hasRange = ranges.length > 0;
+  if (hasRange && (hasPath || named !== undefined))
+    refuse('releases are named twice: by --channel, and in another way');
+  if (!hasPath && !hasRange && named === undefined) {
     refuse('no release is named', 'Give a version such as 4.20.3, an image, a bundle, or file:// with --from-dir.');
   }
   // A path may have commas of its own.
   const releases = named === undefined ? [] : /^[./]/.test(named) ? [named] : named.split(',');
   requireDistinct(releases);
   if (releases.includes('')) refuse(`“${named ?? ''}” has a comma without a release`);
-  if (hasPath || range || releases.length > 1) requireTagEach(args);
+  if (hasPath || hasRange || releases.length > 1) requireTagEach(args);
   return {
     releases,
     ...(pathFrom !== undefined && toVersion !== undefined && { path: { from: pathFrom, to: toVersion } }),
-    range,
+    ranges,
   };
 }
 

@@ -6,7 +6,7 @@ import { openLocation, parseLocation } from '../location.ts';
 import { Registries } from '../content/registry/registries.ts';
 import type { ReachableRelease } from '../release/graph/archivedPath.ts';
 import { requirePatch } from '../release/graph/channels.ts';
-import { resolveChannelRange, resolveUpdatePath } from '../release/graph/updatePath.ts';
+import { resolveChannelRanges, resolveUpdatePath } from '../release/graph/updatePath.ts';
 import { readPayload } from '../release/release.ts';
 import { parseArchitecture, parseReleaseTag, usualRepository, type Architecture } from '../release/version.ts';
 import { releaseRepository } from '../content/store/directory.ts';
@@ -19,27 +19,27 @@ import type { MirroringAccess, NamedRelease, ReleaseChoice, ReleaseSearch } from
 
 /**
  * Lists the releases of a choice in the order in which to mirror them. Of a path of updates these are all releases on the
- * shortest supported path, both ends included, and of a bundle all of its releases. Throws the errors of resolveUpdatePath, resolveChannelRange and
+ * shortest supported path, both ends included, and of a bundle all of its releases. Throws the errors of resolveUpdatePath, resolveChannelRanges and
  * requirePatch.
  */
 export async function listReleases(
-  { releases, path, range }: ReleaseChoice,
+  { releases, path, ranges = [] }: ReleaseChoice,
   { arch, graphUrl, fromDir }: Pick<ReleaseSearch, 'arch' | 'graphUrl' | 'fromDir'>,
   access: MirroringAccess,
   context: Context,
 ): Promise<readonly NamedRelease[]> {
   const minor = fromDir === undefined ? releases.find((release) => /^v?\d+\.\d+$/.test(release)) : undefined;
-  if (!path && !range && minor === undefined) return expandBundles(releases, context);
+  if (!path && ranges.length === 0 && minor === undefined) return expandBundles(releases, context);
   await using registries = new Registries(access.registries, context);
   const cluster = graphUrl === undefined ? await readClusterUpdates(access, context) : undefined;
   const options = { graphUrl, cluster, fetchFile: registries.fetchFile };
   if (minor !== undefined) await requirePatch(minor, arch ?? cluster?.arch ?? 'x86_64', options, context);
   const updatePath = path
     ? await resolveUpdatePath(path, arch, options, context)
-    : range && (await resolveChannelRange(range, arch, options, context));
+    : ranges.length > 0 && (await resolveChannelRanges(ranges, arch, options, context));
   if (!updatePath) return await expandBundles(releases, context);
   const { steps, channels } = updatePath;
-  const isPath = path !== undefined || range?.shortestPath === true;
+  const isPath = path !== undefined || ranges.every(({ shortestPath }) => shortestPath);
   const versions = steps.map(({ version }) => version).join(isPath ? ' → ' : ', ');
   const message = `${isPath ? 'the shortest path of updates' : 'the releases'} in ${channels.join(', ')}: ${versions}`;
   context.log('info', message);

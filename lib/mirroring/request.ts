@@ -12,8 +12,8 @@ export interface ReleaseChoice {
   readonly releases: readonly string[];
   /** The versions at both ends of a path of updates, instead of names. */
   readonly path?: { readonly from: string; readonly to: string };
-  /** A range of a channel, instead of names. */
-  readonly range?: ChannelRange;
+  /** Ranges of channels, instead of names; none for names. */
+  readonly ranges?: readonly ChannelRange[];
 }
 
 /** A release by its name. */

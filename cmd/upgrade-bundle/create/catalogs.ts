@@ -18,8 +18,8 @@ export const catalogOptions = {
     needs: ['catalog'],
     repeatable: true,
     describe:
-      'Operator to add: NAME[@CHANNEL[:VERSION]]; a plain version is the installed one, whose updates are added; ' +
-      '=VERSION or a range such as “>=0.1.0 <0.2.0” adds these versions',
+      'Operator to add: NAME[@CHANNEL][:VERSION], with * for all channels; a plain version is the installed one, ' +
+      'whose updates are added; =VERSION or a range such as “>=0.1.0 <0.2.0” adds these',
     check: (text: string) => void parseOperator(text),
   },
   'skip-missing-operator-images': {
@@ -43,7 +43,7 @@ export function requestOperators({
  * an operator is a range to take. Other texts, such as `1.10`, could mean both.
  */
 function parseOperator(text: string): OperatorRequest {
-  const [, name, channel, version] = /^([\w.-]+)(?:@([^:@\s]+)(?::(.+))?)?$/.exec(text) ?? [];
+  const [, name, channel, version] = /^([\w.-]+)(?:@([^:@\s]+))?(?::(.+))?$/.exec(text) ?? [];
   if (name === undefined) throw notOperator(text, 'it has no package name, or no channel after the @');
   if (version === undefined) return { name, channel };
   if (/^[=<>~^!]/.test(version)) {

@@ -31,7 +31,8 @@ export const createOptions = {
     alias: 'f',
     hiddenAlias: 'filename',
     describe:
-      'YAML file with options (kind BundleConfig), - for the standard input; options on the command line replace those in it',
+      'YAML file with options (kind BundleConfig, or ImageSetConfiguration of oc-mirror), - for the standard input; options on the ' +
+      'command line replace those in it',
     suggest: 'files',
   },
   'print-config': {

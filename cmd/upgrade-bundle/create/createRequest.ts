@@ -19,7 +19,7 @@ import {
 import { openRegistries, tool } from '../../cli/access.ts';
 import { trustOf } from '../../cli/trust.ts';
 import { parseSize } from '../../cli/values/size.ts';
-import { readChannelRange } from '../../release-mirror-config/channelRange.ts';
+import { readChannelRanges } from '../../release-mirror-config/channelRange.ts';
 import { requestOperators } from './catalogs.ts';
 import type { CreateArguments } from './createOptions.ts';
 
@@ -51,12 +51,12 @@ export function checkArguments(args: CreateArguments): void {
     [`the version ${release}`]: release,
     '--version': version,
     '--release-image': releaseImage,
-    '--channel': channel,
+    '--channel': channel[0],
   };
   const given = Object.keys(choices).filter((name) => choices[name] !== undefined);
   if (given.length === 0) throw new PluginError('usage', 'give a version, or --release-image, or --channel');
   if (given.length > 1) throw new PluginError('usage', `give only one of ${given.join(' and ')}`);
-  if (channel !== undefined && pathFrom !== undefined)
+  if (channel.length > 0 && pathFrom !== undefined)
     throw new PluginError('usage', '--path-from needs a version; --channel has --min and --shortest-path');
   if (pathFrom !== undefined && (version ?? release)?.includes(','))
     throw new PluginError('usage', '--path-from needs one version, the last on the path');
@@ -110,7 +110,7 @@ async function requestReleases(
   if (releaseImage !== undefined)
     return { releases: [{ image: releaseImage, ...(arch !== undefined && { arch: architectureOf(args) }) }] };
   const place = { arch: architectureOf(args), repository: repositoryOf(args, origin) };
-  const choice = { text: version, from: pathFrom, range: readChannelRange(args) };
+  const choice = { text: version, from: pathFrom, ranges: readChannelRanges(args) };
   const planned = await planReleases(choice, { ...place, graphUrl, site, acceptRisk }, origin, context);
   const [first = '', ...others] = planned.versions;
   const releases = [{ version: first, ...place }, ...others.map((each) => ({ version: each, ...place }))] as const;

@@ -6,7 +6,7 @@ import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import {
   requireAccepted,
-  resolveChannelRange,
+  resolveChannelRanges,
   resolveUpdatePath,
   type ChannelRange,
   type PathStep,
@@ -24,20 +24,20 @@ export interface PlannedReleases extends Pick<CreateRequest, 'risks'> {
   readonly versions: readonly string[];
 }
 
-/** The releases to choose: versions in a text with commas, or the last one of a path, or a range of a channel. */
+/** The releases to choose: versions in a text with commas, or the last one of a path, or ranges of channels. */
 interface BundleChoice {
   readonly text: string;
   readonly from: string | undefined;
-  readonly range: ChannelRange | undefined;
+  readonly ranges: readonly ChannelRange[];
 }
 
 /**
- * Returns the versions of a choice: those of the text, of the path of updates to a single one, or of the range. The path
+ * Returns the versions of a choice: those of the text, of the path of updates to a single one, or of the ranges. The path
  * begins at `from`, or at the version of a site that is more than one minor version behind. Throws `usage`, and the
- * errors of resolveUpdatePath, resolveChannelRange and requireAccepted.
+ * errors of resolveUpdatePath, resolveChannelRanges and requireAccepted.
  */
 export async function planReleases(
-  { text, from, range }: BundleChoice,
+  { text, from, ranges }: BundleChoice,
   place: {
     readonly arch: Architecture;
     readonly graphUrl: string | undefined;
@@ -48,9 +48,12 @@ export async function planReleases(
   context: Context,
 ): Promise<PlannedReleases> {
   const { arch, graphUrl, site, acceptRisk } = place;
-  if (range) {
-    const updatePath = await resolveChannelRange(range, arch, { graphUrl, fetchFile }, context);
-    context.log('info', `the releases in ${range.channel}: ${updatePath.steps.map((step) => step.version).join(', ')}`);
+  if (ranges.length > 0) {
+    const updatePath = await resolveChannelRanges(ranges, arch, { graphUrl, fetchFile }, context);
+    context.log(
+      'info',
+      `the releases in ${updatePath.channels.join(', ')}: ${updatePath.steps.map((step) => step.version).join(', ')}`,
+    );
     requireAccepted(updatePath, acceptRisk, context);
     return listPlanned(updatePath.steps);
   }

@@ -8,7 +8,7 @@ import type { CatalogBundle, CatalogPackage, ChannelEntry, Requirement } from '.
 /** An operator to take from a catalog. */
 export interface OperatorRequest {
   readonly name: string;
-  /** By default the operator's default channel. */
+  /** By default the operator's default channel; `*` for each of its channels. */
   readonly channel?: string;
   /** The installed version: its updates up to the head are taken. Without it only the head is. */
   readonly installed?: string;
@@ -46,7 +46,11 @@ interface Choice {
 export function selectOperators(catalog: Pick<Catalog, 'packages'>, requests: readonly OperatorRequest[]): Selection {
   const choices = new Map<string, Choice>();
   const missing = new Set<string>();
-  for (const request of requests) choose(choices, findPackage(catalog, request.name), request);
+  for (const request of requests) {
+    const owner = findPackage(catalog, request.name);
+    const all = new Set([owner.defaultChannel, ...owner.channels.keys()]);
+    for (const channel of request.channel === '*' ? all : [request.channel]) choose(choices, owner, { ...request, channel });
+  }
   const pending = listChosen(catalog, choices);
   const done = new Set<CatalogBundle>();
   for (let next = pending.pop(); next; next = pending.pop()) {

@@ -71,8 +71,32 @@ export interface ChannelRange {
   readonly channel: string;
   readonly min?: string;
   readonly max?: string;
+  /** All releases of the channel; excludes `min` and `max`. */
+  readonly isWhole?: boolean;
   /** Only the releases on the shortest path of updates through the range. */
   readonly shortestPath: boolean;
+}
+
+/**
+ * Finds the releases of channels, in ascending order. Of several channels, adds the shortest path of updates from the
+ * first to the last of them, as oc-mirror does. Throws the errors of resolveChannelRange and resolveUpdatePath.
+ */
+export async function resolveChannelRanges(
+  ranges: readonly ChannelRange[],
+  arch: Architecture | undefined,
+  options: ResolveOptions,
+  context: Context,
+): Promise<UpdatePath> {
+  const paths: UpdatePath[] = [];
+  for (const range of ranges) paths.push(await resolveChannelRange(range, arch, options, context));
+  const sort = (steps: readonly PathStep[]): PathStep[] =>
+    steps.toSorted((a, b) => compareVersions(a.version, b.version));
+  const ends = sort(paths.flatMap(({ steps }) => steps));
+  const [from, to] = [ends[0]?.version ?? '', ends.at(-1)?.version ?? ''];
+  if (paths.length > 1 && from !== to) paths.unshift(await resolveUpdatePath({ from, to }, arch, options, context));
+  // A step of the path between channels has risks, and is named first.
+  const steps = new Map(paths.toReversed().flatMap((path) => path.steps.map((step) => [step.version, step] as const)));
+  return { channels: [...new Set(paths.flatMap(({ channels }) => channels))], steps: sort([...steps.values()]) };
 }
 
 /**
@@ -80,8 +104,8 @@ export interface ChannelRange {
  * path. Throws `not-found` for a channel without versions, `unknown-version` without such releases, and the errors of
  * readChannel.
  */
-export async function resolveChannelRange(
-  { channel, min, max, shortestPath }: ChannelRange,
+async function resolveChannelRange(
+  { channel, min, max, isWhole = false, shortestPath }: ChannelRange,
   arch: Architecture | undefined,
   options: ResolveOptions,
   context: Context,
@@ -99,7 +123,7 @@ export async function resolveChannelRange(
     });
   }
   const last = upper ?? latest;
-  const first = lower ?? (upper === undefined ? last : (versions[0] ?? last));
+  const first = lower ?? (upper === undefined && !isWhole ? last : (versions[0] ?? last));
   const path = shortestPath ? findUpdatePath(graph, first, last) : undefined;
   if (path) warnOfRisks(path, findUpdatePath(graph, first, last, { withRisks: false }), context);
   const inRange = versions.filter((each) => !isOlder(each, first) && !isOlder(last, each));

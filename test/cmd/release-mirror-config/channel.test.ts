@@ -45,6 +45,27 @@ describe('oc adm-release-mirror-config --channel', () => {
     expect(await versionsOf('--min=4.12.4', '--shortest-path')).to.deep.equal(['4.12.4', '4.12.6', '4.12.7']);
   });
 
+  it('takes several ranges, and the path of updates between them', async () => {
+    expect(await versionsOf('--channel=fast-4.12:4.12.4..4.12.4')).to.deep.equal(['4.12.4', '4.12.6', '4.12.7']);
+    expect(await versionsOf('--channel=fast-4.12:..')).to.deep.equal(['4.12.4', '4.12.5', '4.12.6', '4.12.7']);
+  });
+
+  it('takes them from a file of oc-mirror, as they are there', async () => {
+    const channels = [{ name: 'stable-4.12', minVersion: '4.12.5', maxVersion: '4.12.6' }];
+    const configuration = {
+      ...{ apiVersion: 'mirror.openshift.io/v2alpha1', kind: 'ImageSetConfiguration' },
+      mirror: { platform: { channels } },
+    };
+    const file = await workshop.write('imageset.yaml', JSON.stringify(configuration));
+    const target = ['--allow-unsigned', '--to-mirror', '--to=registry.test/a/b'];
+    const stdout = await mirroring.succeed([`--file=${file}`, graph, ...target], '');
+    const versions = [...stdout.matchAll(/registry\.test\/a\/b:(4\.12\.\d)-x86_64$/gm)].map(([, version]) => version);
+    expect(versions).to.deep.equal(['4.12.5', '4.12.6']);
+    const bundle = await workshop.create({ file, version: undefined, graphUrl: graph.slice(12), allowUnsigned: true });
+    expect(bundle.code, bundle.stderr).to.equal(0);
+    expect(bundle.stdout).to.contain('4.12.5, 4.12.6');
+  });
+
   it('mirrors them to a directory and to a registry', async () => {
     const range = ['--channel=stable-4.12', '--min=4.12.5', '--max=4.12.6', graph, '--allow-unsigned'];
     await mirroring.succeed(['--to-dir=mirror', ...range], '');

@@ -7,7 +7,7 @@ import {
   type OptionRecord,
   type Program,
 } from '../../../cmd/cli/command.ts';
-import { listConfigOptions, fieldOf } from '../../../cmd/cli/optionFile.ts';
+import { listConfigOptions, fieldOf } from '../../../cmd/cli/optionFile/optionFile.ts';
 import { commonOptions } from '../../../cmd/cli/commonOptions.ts';
 import { clusterGroup } from '../../../cmd/cli/help.ts';
 import { clusterAccessOptions } from '../../../cmd/cli/options.ts';
@@ -75,7 +75,7 @@ async function describeEntry(program: Program, entry: CommandEntry): Promise<str
   if (own.length < options.length) {
     parts.push('It also takes the [options of the cluster connection](#options-of-the-cluster-connection).');
   }
-  if (command.config) {
+  if (command.config?.kind !== undefined) {
     const fields = listConfigOptions(command.options, command.config).map(
       ([name, option]) => `\`${fieldOf(name, option)}\``,
     );

@@ -1,11 +1,12 @@
-import { formatManifest } from '../../lib/config/manifest.ts';
-import { isPluginError, messageOf, PluginError } from '../../lib/errors.ts';
-import { isFields, type Fields } from '../../lib/fields.ts';
-import { readSmallFile, readSmallInput } from '../../lib/content/files/smallFile.ts';
-import { readDocuments } from '../../lib/content/files/documents.ts';
-import { camelCase, checkValue } from './arguments.ts';
-import { namesOf, type Command, type ConfigFormat, type Option, type OptionRecord } from './command.ts';
-import { findSimilar } from './similar.ts';
+import { formatManifest } from '../../../lib/config/manifest.ts';
+import { isPluginError, messageOf, PluginError } from '../../../lib/errors.ts';
+import { isFields, type Fields } from '../../../lib/fields.ts';
+import { readSmallFile, readSmallInput } from '../../../lib/content/files/smallFile.ts';
+import { readDocuments } from '../../../lib/content/files/documents.ts';
+import { camelCase, checkValue } from '../arguments.ts';
+import { namesOf, type Command, type ConfigFormat, type Option, type OptionRecord } from '../command.ts';
+import { imageSetKind, readImageSet, type ImageSetOptions } from './imageSet.ts';
+import { findSimilar } from '../similar.ts';
 
 const apiVersion = 'upgrade-bundle.openshift.io/v1alpha1';
 const limits = { length: 1024 * 1024, tokens: 100_000 };
@@ -23,6 +24,12 @@ export function listConfigOptions(options: OptionRecord, { option, without }: Co
   return Object.entries(options).filter(([name]) => name !== option && !without.includes(name));
 }
 
+/** The values of a command line with those of a file, and what to warn of. */
+export interface FiledValues {
+  readonly values: Readonly<Record<string, unknown>>;
+  readonly notes: readonly string[];
+}
+
 /**
  * Adds the options of a configuration file, or `-` for the standard input, that the command line does not have. Throws the errors of readOptionFile,
  * and `usage`.
@@ -31,19 +38,22 @@ export async function addOptionFile(
   line: Readonly<Record<string, unknown>>,
   { options, config }: Pick<Command, 'options' | 'config'>,
   stdin: AsyncIterable<Buffer>,
-): Promise<Readonly<Record<string, unknown>>> {
+): Promise<FiledValues> {
   const option = config && options[config.option];
   const path = config && line[config.option];
-  if (!option || typeof path !== 'string') return line;
+  if (!option || typeof path !== 'string') return { values: line, notes: [] };
   await checkValue(`--${config.option}`, option, path);
   const limit = limits.length;
   const bytes = path === '-' ? await readSmallInput(stdin, limit) : await readSmallFile(path, limit);
   const where = path === '-' ? 'the standard input' : path;
-  const fields = await readOptionFile(bytes.toString(), where, options, config);
+  const { values: fields, notes } = await readOptionFile(bytes.toString(), where, options, config);
   const { alternatives } = config;
   const isChosen = alternatives.some((name) => line[name] !== undefined);
-  const used = [...fields].filter(([name]) => line[name] === undefined && !(isChosen && alternatives.includes(name)));
-  return { ...line, ...Object.fromEntries(used) };
+  const isReplaced = (name: string): boolean =>
+    line[name] !== undefined ||
+    (isChosen &&
+      (alternatives.includes(name) || options[name]?.needs?.every((each) => alternatives.includes(each)) === true));
+  return { values: { ...line, ...Object.fromEntries([...fields].filter(([name]) => !isReplaced(name))) }, notes };
 }
 
 /**
@@ -55,8 +65,14 @@ async function readOptionFile(
   path: string,
   options: OptionRecord,
   format: ConfigFormat,
-): Promise<Map<string, unknown>> {
-  const spec = parseSpec(text, path, format);
+): Promise<ImageSetOptions> {
+  const object = parseObject(text, path);
+  if (isImageSet(object)) {
+    const set = readImageSet(object, path, options);
+    for (const [name, value] of set.values) await checkField(path, name, options[name], value);
+    return set;
+  }
+  const spec = readSpec(object, path, format);
   const fields = new Map(
     listConfigOptions(options, format).flatMap(([name, option]) =>
       namesOf([name, option]).flatMap((each) => (each.length > 1 ? [[fieldOf(each, option), name] as const] : [])),
@@ -71,14 +87,23 @@ async function readOptionFile(
     await checkField(path, `spec.${field}`, option, value);
     values.set(name, value);
   }
-  return values;
+  return { values, notes: [] };
+}
+
+/** Returns whether an object is a configuration of oc-mirror. Throws `unsupported` for one that deletes. */
+function isImageSet({ apiVersion: version, kind }: Fields): boolean {
+  if (typeof version !== 'string' || !version.startsWith(`${imageSetKind.group}/`)) return false;
+  if (kind === imageSetKind.kind) return true;
+  throw new PluginError('unsupported', `a ${String(kind)} of oc-mirror has no counterpart here`, {
+    hint: 'To remove releases from a registry: oc adm-release-mirror-config prune.',
+  });
 }
 
 /** Formats a configuration file with those arguments that differ from their defaults. */
 export function formatOptionFile(
   args: Readonly<Record<string, unknown>>,
   options: OptionRecord,
-  format: ConfigFormat,
+  format: ConfigFormat & Required<Pick<ConfigFormat, 'kind' | 'name'>>,
 ): string {
   const fields = listConfigOptions(options, format).flatMap(([name, option]) => {
     const value = args[camelCase(name)];
@@ -89,7 +114,7 @@ export function formatOptionFile(
   return formatManifest(object).trimEnd();
 }
 
-function parseSpec(text: string, path: string, { kind }: ConfigFormat): Fields {
+function parseObject(text: string, path: string): Fields {
   let values: unknown[];
   try {
     ({ values } = readDocuments(text, limits, true));
@@ -98,18 +123,24 @@ function parseSpec(text: string, path: string, { kind }: ConfigFormat): Fields {
   }
   const [object] = values;
   if (values.length !== 1 || !isFields(object)) throw invalid(path, 'it does not have exactly one object');
+  return object;
+}
+
+function readSpec(object: Fields, path: string, { kind }: ConfigFormat): Fields {
   const validFields = ['apiVersion', 'kind', 'metadata', 'spec'];
   const unknown = Object.keys(object).find((field) => !validFields.includes(field));
   if (unknown !== undefined) throw unknownField(path, unknown, unknown, validFields);
-  if (object['apiVersion'] !== apiVersion || object['kind'] !== kind) {
-    throw invalid(path, `it must have apiVersion ${apiVersion} and kind ${kind}`);
+  if (kind === undefined || object['apiVersion'] !== apiVersion || object['kind'] !== kind) {
+    const own = kind === undefined ? '' : `apiVersion ${apiVersion} and kind ${kind}, or `;
+    throw invalid(path, `it must have ${own}kind ${imageSetKind.kind} of oc-mirror`);
   }
   const spec = object['spec'] ?? {};
   if (!isFields(spec)) throw invalid(path, 'spec is not an object');
   return spec;
 }
 
-async function checkField(path: string, field: string, option: Option, value: unknown): Promise<void> {
+async function checkField(path: string, field: string, option: Option | undefined, value: unknown): Promise<void> {
+  if (!option) throw invalid(path, `${field} is no option of this command`);
   const { type, repeatable } = option;
   const name = `${path}: ${field}`;
   if (repeatable && !Array.isArray(value)) throw invalid(path, `${field} must be a list`);
