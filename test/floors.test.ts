@@ -13,7 +13,7 @@ const root = fileURLToPath(new URL('..', import.meta.url));
  * rules for pairs of folders, which would be 1,900 here, but none for an order.
  */
 const folders: readonly (readonly [folder: string, doors: string])[] = [
-  ['lib', 'byteSize context errors failures fields lines shellWord urlPasswords waiting workerThread'],
+  ['lib', 'byteSize context errors failures fields lines shellWord unifiedDiff urlPasswords waiting workerThread'],
   ['lib/certificates', 'issuing nameConstraints'],
   ['lib/content/oci', 'attachment descriptor digest reference syntax'],
   [
@@ -97,11 +97,12 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/registry-host/releases', 'images pushedRelease registryBundle registryRelease'],
   [
     'lib/registry-host/change',
-    'certificateChange checkTimer openRegistry plan rollback survey unifiedDiff uninstall upgrade upgradeJournal',
+    'certificateChange checkTimer openRegistry plan rollback survey uninstall upgrade upgradeJournal',
   ],
   ['lib/registry-host/backup', 'backup restore'],
   ['cmd/cli/values', ''],
   ['cmd/cli', ''],
+  ['cmd/cli/bundle', ''],
   ['cmd/cli/completion', ''],
   ['cmd/cli/commands', ''],
   ['cmd/mirror-registry', ''],
@@ -135,8 +136,8 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
     reason: 'signatures are checked in one place',
   },
   diff: {
-    files: /^lib\/registry-host\/change\/unifiedDiff\.ts$/,
-    reason: 'differences of units are formatted in one place',
+    files: /^lib\/unifiedDiff\.ts$/,
+    reason: 'differences are formatted in one place',
   },
   '@marcbachmann/cel-js': {
     files: /^lib\/readiness\/preflight\/webhookCheck\.ts$/,
@@ -195,7 +196,7 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
   ],
   [/^lib\/registry-host\/(releases\/missingUnits|change\/replacedImages)\.ts$/, 'podman'],
   [
-    /^lib\/registry-host\/change\/(checkTimer|uninstall|database|databaseKind|migration|postgres|restart|plan|readiness|unifiedDiff|secrets)\.ts$/,
+    /^lib\/registry-host\/change\/(checkTimer|uninstall|database|databaseKind|migration|postgres|restart|plan|readiness|secrets)\.ts$|^lib\/unifiedDiff\.ts$/,
     'podman, systemctl, pg_dump, psql',
   ],
   [

@@ -147,7 +147,7 @@ export async function checkValue(
     const code = error.code === 'not-found' || error.code === 'not-readable' ? error.code : 'usage';
     throw new PluginError(code, `${name}: ${error.message}`, { hint: error.hint, cause: error.cause });
   }
-  if (choices && !choices.includes(value)) {
+  if (choices && !choices.some((choice) => choice === value || (choice.endsWith('=') && value.startsWith(choice)))) {
     const similar = findSimilar(value, choices);
     const isShort = similar === undefined || choices.length <= mostChoices;
     const list = isShort ? `: it is one of ${choices.join(', ')}` : '';

@@ -3,11 +3,12 @@ import type { Context } from '../../lib/context.ts';
 import type { Arguments } from './command.ts';
 import type { clusterOptions } from './options.ts';
 
-/** Connects to the cluster that the cluster options of a command name. */
+/** Connects to the cluster that the cluster options of a command name. In a dry run, no write takes effect. */
 export function openCluster(
   args: Arguments<typeof clusterOptions>,
   environment: NodeJS.ProcessEnv,
   context: Context,
+  dryRun: 'none' | 'client' | 'server' = 'none',
 ): Promise<Cluster> {
   const { kubeconfig, cluster, user, server, token, username, password, namespace, as, asGroup, asUid, asUserExtra } =
     args;
@@ -19,6 +20,7 @@ export function openCluster(
       ...{ kubeconfig, context: args.context, cluster, user, server, namespace, environment },
       ...{ token, username, password, as, asGroup, asUid, asUserExtra },
       ...{ clientCertificate, clientKey, insecureSkipTlsVerify, tlsServerName, requestTimeout },
+      dryRun: dryRun === 'none' ? undefined : dryRun,
       certificateAuthority: args.clusterCertificateAuthority,
       hasTerminal: process.stdin.isTTY,
     },

@@ -35,6 +35,7 @@ export interface Option {
   /** Names of options of which one must be given too, because this one acts only with it. */
   readonly needs?: readonly string[];
   readonly default?: string | number | boolean;
+  /** The accepted values. After a choice that ends with `=`, such as `jsonpath=`, any text may follow. */
   readonly choices?: readonly string[];
   /** The values that a shell suggests if there are no choices; undefined for none. */
   readonly suggest?: Suggestion;
@@ -54,7 +55,9 @@ export interface Option {
 export type OptionRecord = Readonly<Record<string, Option>>;
 
 type Value<O> = O extends { choices: readonly (infer Choice)[] }
-  ? Choice
+  ? Choice extends `${infer Name}=`
+    ? `${Name}=${string}`
+    : Choice
   : O extends { type: 'string' }
     ? string
     : O extends { type: 'number' }

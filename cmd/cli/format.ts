@@ -25,6 +25,15 @@ export function formatDuration(seconds: number): string {
   return minutes < 60 ? `${minutes}m${pad(whole % 60)}s` : `${Math.floor(minutes / 60)}h${pad(minutes % 60)}m`;
 }
 
+/** Formats a point in time for a page: `28 November 2026, 13:05 UTC`. Returns a text that is no time as it is. */
+export function formatTime(time: Date | string): string {
+  const date = new Date(time);
+  if (Number.isNaN(date.getTime())) return String(time);
+  const options = { timeZone: 'UTC', hourCycle: 'h23' } as const;
+  const day = new Intl.DateTimeFormat('en-GB', { ...options, dateStyle: 'long' }).format(date);
+  return `${day}, ${new Intl.DateTimeFormat('en-GB', { ...options, timeStyle: 'short' }).format(date)} UTC`;
+}
+
 /** Returns a bar of `width` characters that is filled to a fraction from 0 to 1. */
 export function formatBar(fraction: number, width: number): string {
   const filled = Math.floor(fraction * width);

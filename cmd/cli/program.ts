@@ -14,7 +14,7 @@ import {
 import { commonOptions, normalizeWord, versionOption, withVersion } from './commonOptions.ts';
 import { defaultWidth } from './format.ts';
 import { formatHelp } from './help.ts';
-import type { FiledValues } from './optionFile/optionFile.ts';
+import type { FiledValues } from './optionFile.ts';
 import { readKubectlFlags } from './kubectlFlags.ts';
 import { findSimilar } from './similar.ts';
 import { versionText } from './version.ts';
@@ -84,7 +84,7 @@ async function addFile(
   stdin: AsyncIterable<Buffer>,
 ): Promise<FiledValues> {
   if (!command.config || values[command.config.option] === undefined) return { values, notes: [] };
-  const { addOptionFile } = await import('./optionFile/optionFile.ts');
+  const { addOptionFile } = await import('./optionFile.ts');
   return addOptionFile(values, command, stdin);
 }
 

@@ -4,7 +4,7 @@ import { findUnfinished, type Unfinished } from '../../lib/registry-host/change/
 import { isUpToDate, type UpgradePlan } from '../../lib/registry-host/change/plan.ts';
 import { canAskPodman } from '../../lib/registry-host/releases/images.ts';
 import { forecastUpgrade, surveyHost, type Forecast } from '../../lib/registry-host/change/survey.ts';
-import { formatUnifiedDiff } from '../../lib/registry-host/change/unifiedDiff.ts';
+import { formatUnifiedDiff } from '../../lib/unifiedDiff.ts';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
 import { formatBytes, formatDuration, formatTable } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';

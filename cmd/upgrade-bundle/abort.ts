@@ -1,5 +1,5 @@
 import { defineCommand } from '../cli/command.ts';
-import { clusterAccessOptions, outputOption } from '../cli/options.ts';
+import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import { recordArgument } from './status/record.ts';
 
 /** `abort`: aborts an update that has not begun. */
@@ -12,6 +12,7 @@ export const command = defineCommand({
   options: {
     wait: { type: 'boolean', default: true, describe: 'Wait until the update is aborted' },
     timeout: { type: 'number', isTime: true, default: 300, range: [1, 86_400], describe: 'Time to wait, such as 10m' },
+    ...dryRunOption,
     ...outputOption(),
     ...clusterAccessOptions,
   },
@@ -20,12 +21,14 @@ export const command = defineCommand({
     const { abortUpdate, awaitAbort, chooseRecord, listRecords } = await import('../../lib/update/bundleRecord.ts');
     const { describeSilence } = await import('../../lib/update/install/agentSilence.ts');
     const { phaseOf } = await import('../../lib/update/upgradeBundle.ts');
+    const { suffixOf } = await import('../release-mirror-config/applyReport.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
-    using cluster = await openCluster(args, environment, context);
+    using cluster = await openCluster(args, environment, context, args.dryRun);
     const chosen = chooseRecord(await listRecords(cluster), args.name);
     context.log('info', `${chosen.metadata.name} is ${phaseOf(chosen)}`);
     const { bundle } = await abortUpdate(cluster, chosen);
-    if (args.wait) {
+    const waits = args.wait && args.dryRun === 'none';
+    if (waits) {
       const silence = await describeSilence(cluster);
       if (silence !== undefined) context.log('warn', silence);
       // Without agents there is nothing to wait for.
@@ -33,7 +36,7 @@ export const command = defineCommand({
       await awaitAbort(cluster, bundle.metadata.name, { timeout }, context);
     }
     const { name } = bundle.metadata;
-    const words = `upgradebundle/${name} ${args.wait ? 'aborted' : 'is being aborted'}`;
-    await terminal.printResult(args.output, { name, aborted: args.wait }, words);
+    const words = `upgradebundle/${name} ${waits ? 'aborted' : 'is being aborted'}${suffixOf(args.dryRun)}`;
+    await terminal.printResult(args.output, { name, aborted: waits }, words);
   },
 });

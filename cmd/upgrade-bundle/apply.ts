@@ -10,7 +10,7 @@ import { digestIn } from '../../lib/content/oci/reference.ts';
 import { listDueAcknowledgements } from '../../lib/readiness/preflight/acknowledgements.ts';
 import { describeGate } from '../../lib/release/adminGates.ts';
 import { defineCommand, inGroup, type Arguments } from '../cli/command.ts';
-import { outputOption } from '../cli/options.ts';
+import { dryRunOption, outputOption } from '../cli/options.ts';
 import { listPolicies, toPlainPolicies } from '../cli/trust.ts';
 import {
   checkNodePath,
@@ -46,6 +46,7 @@ function checkExtra(text: string): void {
 }
 
 const options = {
+  ...dryRunOption,
   ...outputOption(),
   ...namedOptions,
   ...inGroup('Update:', {
@@ -121,32 +122,45 @@ export const command = defineCommand({
     const { formatSubject } = await import('../../lib/cluster/finding.ts');
     const { findLeftOut } = await import('../../lib/readiness/preflight/preflight.ts');
     const { allowBundle } = await import('../../lib/update/bundleRecord.ts');
+    const { suffixOf } = await import('../release-mirror-config/applyReport.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
-    const { warnOfClaimedRisks } = await import('../cli/claimedRisks.ts');
-    const { warnOfExtraImages } = await import('../cli/extraImages.ts');
+    const { warnOfClaimedRisks } = await import('../cli/bundle/claimedRisks.ts');
+    const { warnOfExtraImages } = await import('../cli/bundle/extraImages.ts');
     const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
     const named = requireNamed(args);
-    using cluster = await openCluster(args, environment, context);
+    using cluster = await openCluster(args, environment, context, args.dryRun);
     const { request, evidence } = await identifyNamed(cluster, named, args, { context, terminal });
     const settings = readSettings(args, evidence?.extraImages, context);
     const { base } = evidence ?? {};
     for (const { subject, message } of base?.images ? await findLeftOut(cluster, base) : [])
       context.log('warn', `${formatSubject(subject)} ${message}`);
-    const { bundle, outcome } = await allowBundle(cluster, { ...request, ...settings });
+    const { bundle, outcome, before } = await allowBundle(cluster, { ...request, ...settings });
     warnOfExtraImages(evidence?.signed.extraImages ?? [], terminal);
     warnOfClaimedRisks(evidence?.releases ?? [], bundle.spec.acceptRisks ?? [], context);
     if (evidence) await warnOfAcknowledgements(cluster, bundle, evidence, context);
     const { name } = bundle.metadata;
     const phase = bundle.status && phaseOf(bundle);
     const sigstore = evidence && toPlainPolicies(evidence.signed.policies);
+    const isDry = args.dryRun !== 'none';
+    const diff = isDry ? await formatRecordDiff(before, bundle) : undefined;
     const words = [
-      `upgradebundle/${name} ${outcome}`,
+      `upgradebundle/${name} ${outcome}${suffixOf(args.dryRun)}`,
       ...listPolicies(sigstore ?? []),
-      followLine(phase, clusterWords(args), bundle.spec.hold),
+      ...(isDry ? [Lines.split(diff ?? '')] : [followLine(phase, clusterWords(args), bundle.spec.hold)]),
     ];
-    await terminal.printResult(args.output, { name, outcome, phase, sigstore }, new Lines(...words));
+    await terminal.printResult(args.output, { name, outcome, phase, sigstore, diff }, new Lines(...words));
   },
 });
+
+/** Returns what a request changes in a record, as a unified diff of YAML; empty for nothing. */
+async function formatRecordDiff(before: UpgradeBundle | undefined, after: UpgradeBundle): Promise<string> {
+  const { formatYaml } = await import('../cli/format.ts');
+  const { formatUnifiedDiff } = await import('../../lib/unifiedDiff.ts');
+  const format = ({ metadata: { name, annotations }, spec }: UpgradeBundle): Promise<string> =>
+    formatYaml({ metadata: { name, annotations }, spec });
+  const texts = await Promise.all([before ? format(before) : '', format(after)]);
+  return formatUnifiedDiff(`upgradebundle/${after.metadata.name}`, ...texts).trimEnd();
+}
 
 /** Reads the settings of the update. `extras`: the extra images of the bundle; undefined if it was not read. */
 function readSettings(

@@ -18,11 +18,12 @@ export const command = defineCommand({
   ],
   async run(args, { context, terminal, environment }) {
     const { cleanRecords } = await import('../../lib/update/bundleRecord.ts');
+    const { suffixOf } = await import('../release-mirror-config/applyReport.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
-    using cluster = await openCluster(args, environment, context);
+    using cluster = await openCluster(args, environment, context, args.dryRun);
     const dryRun = args.dryRun !== 'none';
-    const names = await cleanRecords(cluster, args.name, { dryRun });
-    const lines = names.map((name) => `upgradebundle/${name} deleted${dryRun ? ' (dry run)' : ''}`);
+    const names = await cleanRecords(cluster, args.name);
+    const lines = names.map((name) => `upgradebundle/${name} deleted${suffixOf(args.dryRun)}`);
     const words = lines.length > 0 ? new Lines(...lines) : 'There is nothing to remove.';
     await terminal.printResult(args.output, { dryRun, removed: names }, words);
   },

@@ -23,6 +23,7 @@ export const command = defineCommand({
     to: { ...side, describe: 'Later one' },
   },
   options: {
+    'exit-code': { type: 'boolean', describe: 'Exit with code 1 if the two differ, as git diff does' },
     ...outputOption('html'),
     arch: { ...releaseOptions.arch, describe: 'Architecture of a release named by its version (default: x86_64)' },
     'release-repository': {
@@ -36,7 +37,7 @@ export const command = defineCommand({
     ['4.20.2 4.20.3 -a pull-secret.json', 'Compare two releases in their registry'],
     ['4.20.2 upgrade-4.20.3-x86_64.tar -o html > changes.html', 'Write a page for a change request'],
   ],
-  async run(args, { context, terminal, environment }) {
+  async run(args, { context, terminal, environment, setExitCode }) {
     const { diffReleases } = await import('../../lib/bundle/diff/diff.ts');
     const { openRegistries } = await import('../cli/access.ts');
     await using registries = await openRegistries(args, environment, context);
@@ -50,6 +51,8 @@ export const command = defineCommand({
       words: () => toWords(diff),
       html: async () => Lines.split((await import('./report/diffReport.ts')).formatDiffPage(diff)),
     });
+    const isSame = diff.images.length === 0 && diff.versions.every(({ from, to }) => from === to);
+    if (args.exitCode && !isSame) setExitCode(1);
   },
 });
 

@@ -119,7 +119,7 @@ async function readPlan(
   const { planUpdate } = await import('../../lib/bundle/verify/updatePlan.ts');
   const { sumSizes } = await import('../../lib/content/oci/descriptor.ts');
   const { addAgentTrust } = await import('../../lib/update/install/agentTrustCheck.ts');
-  const { warnOfRisksIn } = await import('../cli/claimedRisks.ts');
+  const { warnOfRisksIn } = await import('../cli/bundle/claimedRisks.ts');
   const trust = await addAgentTrust(cluster, offlineTrustOf(args), context);
   await using bundle = await openBundle(path, context);
   warnOfRisksIn(bundle.metadata, context);

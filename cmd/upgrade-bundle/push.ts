@@ -6,6 +6,7 @@ import {
   baseOption,
   bundleArgument,
   clusterOptions,
+  dryRunOption,
   outputOption,
   registryOptions,
   signedImagesOption,
@@ -55,6 +56,7 @@ export const command = defineCommand({
         'With --apply-config, apply the catalogs of operators too, which the signature of the release does not cover',
       group: configuration,
     },
+    ...dryRunOption,
     ...baseOption,
     ...outputOption(),
     ...ownOptions,
@@ -96,13 +98,17 @@ export const command = defineCommand({
       concurrency: args.maxPerRegistry,
       mountFrom,
       guard: guardCopies(args.maxPerRegistry, pushing),
+      dryRun: args.dryRun !== 'none',
     };
     const result: PushOutcome = args.applyConfig
       ? await pushAndApply(
           bundle,
           signed,
           destination,
-          { ...options, overwrite: args.overwrite, catalogs: args.catalogs },
+          {
+            ...{ ...options, overwrite: args.overwrite, catalogs: args.catalogs },
+            dryRunMode: args.dryRun === 'none' ? undefined : args.dryRun,
+          },
           { openCluster: clusterOpener(args, environment, context) },
           pushing,
         )
@@ -112,7 +118,7 @@ export const command = defineCommand({
     const pushed = toPlainPushed(result, signed);
     await terminal.printResult(args.output, pushed, formatPushed(pushed, bundle.path, args));
     if (failure) throw failure;
-    checkOutcomes(applied, 'none');
+    checkOutcomes(applied, args.dryRun);
   },
 });
 

@@ -3,9 +3,9 @@ import type { PushResult } from '../../lib/bundle/deliver/push.ts';
 import type { Applied } from '../../lib/mirroring/clusterConfig.ts';
 import { shellWord } from '../../lib/shellWord.ts';
 import { formatBytes, formatFields } from '../cli/format.ts';
-import { listExtraImages } from '../cli/extraImages.ts';
+import { listExtraImages } from '../cli/bundle/extraImages.ts';
 import { describeSigned, nameVersions, toPlainSigned } from '../cli/trust.ts';
-import { toPlainOutcome } from '../release-mirror-config/applyReport.ts';
+import { suffixOf, toPlainOutcome, type DryRun } from '../release-mirror-config/applyReport.ts';
 import { clusterWords, registryWords, trustWords, upgradeCommand } from '../release-mirror-config/carriedOptions.ts';
 import { Lines } from '../../lib/lines.ts';
 
@@ -16,6 +16,7 @@ export type PushOutcome = PushResult & Partial<Applied>;
 export interface PushArguments extends Readonly<Record<string, unknown>> {
   readonly to: string;
   readonly base: readonly string[];
+  readonly dryRun: DryRun;
 }
 
 /** Returns the result of a push as plain data. */
@@ -32,7 +33,8 @@ export function toPlainPushed({ applied, failure, ...result }: PushOutcome, sign
 export function formatPushed(result: ReturnType<typeof toPlainPushed>, path: string, args: PushArguments): Lines {
   const { images, attachments, tags, blobs, bytes, applied, error } = result;
   const isNew = blobs.uploaded + blobs.mounted > 0;
-  const uploaded = `${blobs.uploaded} uploaded (${formatBytes(bytes)})`;
+  const isDry = args.dryRun !== 'none';
+  const uploaded = `${blobs.uploaded} ${isDry ? 'missing' : 'uploaded'} (${formatBytes(bytes)})`;
   const rows = [
     ['Release', result.release],
     ['Version', nameVersions(result)],
@@ -58,9 +60,9 @@ export function formatPushed(result: ReturnType<typeof toPlainPushed>, path: str
       : [`Update the cluster${updates.length > 1 ? ', to one release after the other' : ''}:`, ...updates]),
   ];
   return new Lines(
-    isNew ? 'Pushed' : 'Nothing to do: everything is present',
+    isNew ? (isDry ? 'Would be pushed' : 'Pushed') : 'Nothing to do: everything is present',
     formatFields(rows),
-    ...(applied ?? []).map(({ object, outcome }) => `${object} ${outcome}`),
-    ...steps,
+    ...(applied ?? []).map(({ object, outcome }) => `${object} ${outcome}${suffixOf(args.dryRun)}`),
+    ...(isDry ? [] : steps),
   );
 }

@@ -1,7 +1,7 @@
 import type { Retention } from '../../lib/update/mirror/retainBundle.ts';
 import { phaseOf } from '../../lib/update/upgradeBundle.ts';
 import { defineCommand } from '../cli/command.ts';
-import { outputOption } from '../cli/options.ts';
+import { dryRunOption, outputOption } from '../cli/options.ts';
 import {
   namedArgument,
   namedOptions,
@@ -21,17 +21,18 @@ export const command = defineCommand({
     'copy stays. Nothing is updated: a bundle of another release is refused, here and by the controller. Run it again at any time: ' +
     'it changes nothing if everything is in place, and repeats what a mirror lacks.',
   positionals: namedArgument,
-  options: { ...namedOptions, ...outputOption(), ...namedTrustOptions },
+  options: { ...dryRunOption, ...outputOption(), ...namedOptions, ...namedTrustOptions },
   examples: [
     ['upgrade-4.19.4-x86_64.tar', 'Retain the bundle of the running release 4.19.4'],
     ['--device=/dev/sdb --digest=sha256:…', 'Retain a bundle on a device of a node'],
   ],
   async run(args, { context, terminal, environment }) {
     const { retainBundle } = await import('../../lib/update/mirror/retainBundle.ts');
+    const { suffixOf } = await import('../release-mirror-config/applyReport.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
     const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
     const named = requireNamed(args);
-    using cluster = await openCluster(args, environment, context);
+    using cluster = await openCluster(args, environment, context, args.dryRun);
     const { request, evidence } = await identifyNamed(cluster, named, args, { context, terminal });
     const retention = await retainBundle(cluster, request);
     const { bundle, outcome, version, lacking } = retention;
@@ -44,7 +45,7 @@ export const command = defineCommand({
     const phase = bundle.status && phaseOf(bundle);
     const isDone = phase === 'Completed';
     const words = [
-      `upgradebundle/${name} ${outcome}`,
+      `upgradebundle/${name} ${outcome}${suffixOf(args.dryRun)}`,
       describe(retention, isDone),
       ...(isDone ? [] : [followLine(phase, clusterWords(args))]),
     ];

@@ -45,7 +45,7 @@ export const command = defineCommand({
     const { releaseRepository } = await import('../../lib/content/store/directory.ts');
     const { openRegistries } = await import('../cli/access.ts');
     const { parseListen } = await import('../cli/values/listen.ts');
-    const { warnOfExtraImages } = await import('../cli/extraImages.ts');
+    const { warnOfExtraImages } = await import('../cli/bundle/extraImages.ts');
     const { readToken } = await import('../cli/values/token.ts');
     const { nameSigners, toPlainSigned, trustOf } = await import('../cli/trust.ts');
     const token = args.tokenFile === undefined ? undefined : await readToken(args.tokenFile);

@@ -24,7 +24,7 @@ const options = {
     suggest: 'files',
   },
   ...baseOption,
-  ...outputOption('html'),
+  ...outputOption('junit', 'html'),
   'list-bad': { type: 'boolean', describe: 'Print only the files to copy again, one on each line' },
   'sign-key': {
     type: 'string',
@@ -51,11 +51,13 @@ export const command = defineCommand({
     ['/dev/sdb --sha256=upgrade-4.20.3-x86_64.tar.sha256', 'Check a bundle on a USB drive, in place'],
     ['upgrade-4.20.3-x86_64.tar --list-bad', 'Print the volumes to copy again'],
     ['upgrade-4.20.3-x86_64.tar -o json', 'Print every problem as JSON'],
+    ['upgrade-4.20.3-x86_64.tar -o junit > verify.xml', 'Write a report for a pipeline'],
     ['upgrade-4.20.3-x86_64.tar -o html > audit.html', 'Write a page for an auditor'],
     ['upgrade-4.20.3-x86_64.tar -o json --sign-key=key.pem > receipt.json', 'Write a signed report'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { toPlainVerified, toReceipt, formatVerified, verdictAccents } = await import('./verifyReport.ts');
+    const { toPlainVerified, toReceipt, formatVerified, formatVerifyJunit, verdictAccents } =
+      await import('./verifyReport.ts');
     const { listBadFiles, verdictError, verdictOf } = await import('./report/verdict.ts');
     const { addBases } = await import('../../lib/bundle/deltaBase.ts');
     const { openBundle } = await import('../../lib/bundle/open.ts');
@@ -63,7 +65,7 @@ export const command = defineCommand({
     const { verifyBundle } = await import('../../lib/bundle/verify/verify.ts');
     const { listOtherKeys, loadExpectedKeys } = await import('../../lib/release/sigstore/policyKeys.ts');
     const { openRegistries, tool } = await import('../cli/access.ts');
-    const { warnOfRisksIn } = await import('../cli/claimedRisks.ts');
+    const { warnOfRisksIn } = await import('../cli/bundle/claimedRisks.ts');
     const { trustOf } = await import('../cli/trust.ts');
     if (args.signKey !== undefined && args.output !== 'json') {
       throw new PluginError('usage', '--sign-key needs -o json');
@@ -83,6 +85,7 @@ export const command = defineCommand({
     const verified = toPlainVerified(report, expectedKeys);
     const forms = {
       words: () => formatVerified(verified),
+      junit: () => Lines.split(formatVerifyJunit(report).trimEnd()),
       html: async () => {
         const { formatAudit } = await import('./report/auditReport.ts');
         return Lines.split(formatAudit(report, { date: new Date(), tool, keys: expectedKeys }));

@@ -5,11 +5,13 @@ import type { VerifyReport } from '../../lib/bundle/verify/verify.ts';
 import { countAttachments } from '../../lib/content/oci/attachment.ts';
 import { digestIn } from '../../lib/content/oci/reference.ts';
 import type { ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
+import type { Problem, ProblemSubject } from '../../lib/bundle/problem.ts';
 import { tool } from '../cli/access.ts';
+import { formatJunit, type JunitCase } from '../cli/junit.ts';
 import type { Accents } from '../cli/colors.ts';
-import { listExtraImages, listSkippedImages } from '../cli/extraImages.ts';
+import { listExtraImages, listSkippedImages } from '../cli/bundle/extraImages.ts';
 import { formatBytes, formatFields, nameReleases } from '../cli/format.ts';
-import { describeStreams } from '../cli/osImageStreams.ts';
+import { describeStreams } from '../cli/bundle/osImageStreams.ts';
 import { describeDelta, listProblems, verdictOf } from './report/verdict.ts';
 import { describePolicies, toPlainPolicies } from '../cli/trust.ts';
 import { Lines } from '../../lib/lines.ts';
@@ -53,6 +55,34 @@ function describeChanges({ changes }: PlainVerified): string[][] {
   const counts = [...kinds].map(([kind, images]) => `${images.length} ${kind}`);
   counts.push(`${changes.unchanged} unchanged`);
   return [['Changes', `since ${changes.version}: ${counts.join(', ')}`]];
+}
+
+/** The parts of a bundle, in the order of their checks. */
+const subjects: readonly ProblemSubject[] = [
+  ...(['bundle', 'volume', 'metadata', 'signature', 'manifest', 'blob', 'tag', 'file'] as const),
+];
+
+/** Formats the result of `verify` as JUnit XML: a case for each part of the bundle, and one for each image. */
+export function formatVerifyJunit(report: VerifyReport): string {
+  const { path, contents } = report;
+  const { problems } = verdictOf(report);
+  const describe = (own: readonly Problem[]): JunitCase['failure'] => {
+    const [first] = own;
+    return first && { type: first.kind, message: first.message, details: own.map(({ message }) => message).join('\n') };
+  };
+  const parts = subjects.map((subject): JunitCase => {
+    const failure = describe(problems.filter((problem) => problem.subject === subject));
+    return { classname: 'bundle', name: subject, time: 0, failure };
+  });
+  const images = contents.map(({ digest, names, isWhole }): JunitCase => {
+    const failure = isWhole ? undefined : { type: 'incomplete', message: `${digest} is incomplete` };
+    return { classname: 'image', name: names[0] ?? digest, time: 0, failure, output: digest };
+  });
+  const suites = [
+    { name: 'bundle', time: 0, cases: parts },
+    { name: 'images', time: 0, cases: images },
+  ];
+  return formatJunit(`verify ${path}`, suites);
 }
 
 /** Formats the result of `verify` for a person. */

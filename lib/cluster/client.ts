@@ -9,6 +9,7 @@ import type { StoredObject } from './storedObject.ts';
 import { findTarget, type KubeconfigOptions, type KubeTarget } from './connection/kubeconfig.ts';
 import { PodExec, type PodCommand, type PodCommandResult } from './podExec.ts';
 import { ApiError } from './refusals.ts';
+import { Rehearsal, type DryRunMode } from './rehearsal.ts';
 import { Session } from './connection/session.ts';
 import { watchObjects } from './watch.ts';
 
@@ -51,11 +52,13 @@ export interface ListOptions {
 }
 
 /** The connection flags of kubectl, time limits and retries. */
-export interface ClusterOptions extends KubeconfigOptions, Omit<ExchangeOptions, 'requestTimeout'> {
+export interface ClusterOptions extends KubeconfigOptions, Omit<ExchangeOptions, 'requestTimeout' | 'rehearsal'> {
   /** Milliseconds, or a duration of kubectl: `30`, `30s`, `2m`; 0 for no limit. Default one minute. */
   readonly requestTimeout?: number | string | undefined;
   /** Whether the user is at a terminal, so that a credential plugin may ask questions. */
   readonly hasTerminal?: boolean | undefined;
+  /** Lets no write take effect, as Rehearsal does. */
+  readonly dryRun?: DryRunMode | undefined;
 }
 
 /** The default field manager. */
@@ -69,7 +72,8 @@ export async function connectCluster(options: ClusterOptions, context: Context):
   const requestTimeout = parseTimeout(options.requestTimeout);
   const target = await findTarget(options);
   const session = new Session(target, options, context);
-  const exchange = new Exchange(target, session, { ...options, requestTimeout }, context);
+  const rehearsal = options.dryRun && new Rehearsal(options.dryRun);
+  const exchange = new Exchange(target, session, { ...options, requestTimeout, rehearsal }, context);
   return new Cluster(target, { session, exchange, exec: new PodExec(target, session, context) });
 }
 

@@ -9,6 +9,7 @@ import { readBody } from '../content/http/responseBody.ts';
 import { parseRetryAfter, RetryBudget, TransientError, type RetryOptions } from '../content/http/retry.ts';
 import type { KubeTarget } from './connection/kubeconfig.ts';
 import { explainConnection, explainClusterRefusal, parseAnswer } from './refusals.ts';
+import type { ApiRequest, Rehearsal } from './rehearsal.ts';
 import type { Access, Session } from './connection/session.ts';
 
 /** The wait until a message is logged, in milliseconds. */
@@ -21,18 +22,6 @@ function isTimeout(error: unknown): error is Timeout {
   return error instanceof Timeout;
 }
 
-/** One request to an API server. `path` is below the server’s URL, and encoded. */
-export interface ApiRequest {
-  readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
-  readonly path: string;
-  readonly query?: Readonly<Record<string, string | undefined>>;
-  readonly body?: unknown;
-  /** The media type of the body; default `application/json`. */
-  readonly contentType?: string;
-  /** The media type of the response; default `application/json`. */
-  readonly accept?: string;
-}
-
 /** Time limits and retries of requests. */
 export interface ExchangeOptions {
   /** The time limit for one attempt in milliseconds; 0 for none. Default one minute. */
@@ -42,6 +31,8 @@ export interface ExchangeOptions {
   /** The largest response in bytes; default 128 MiB, which is 500 objects of 256 KiB. */
   readonly responseLimit?: number | undefined;
   readonly retry?: RetryOptions | undefined;
+  /** Keeps writes from taking effect, for a dry run. */
+  readonly rehearsal?: Rehearsal | undefined;
   readonly userAgent?: string | undefined;
 }
 
@@ -66,7 +57,9 @@ export class Exchange {
    * `unreachable`, `tls`, `rate-limited`, `server-error`, `too-large`, `interrupted`, and the errors of a login.
    */
   async send(request: ApiRequest): Promise<unknown> {
-    return parseAnswer(await this.sendForText(request), this.#target);
+    const send = async (own: ApiRequest): Promise<unknown> => parseAnswer(await this.sendForText(own), this.#target);
+    const { rehearsal } = this.#options;
+    return await (rehearsal ? rehearsal.answer(request, send) : send(request));
   }
 
   /** Sends a request, and returns the text of the response, with the retries and errors of `send`. */

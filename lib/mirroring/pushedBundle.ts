@@ -13,6 +13,8 @@ import type { MirroringAccess } from './request.ts';
 
 /** Options for pushing a bundle and applying its configuration. */
 export interface PushAndApplyOptions extends PushOptions, Pick<ApplyOptions, 'overwrite'> {
+  /** Let the API server check the objects of a dry run. */
+  readonly dryRunMode?: ApplyOptions['dryRun'];
   /** Whether to apply the CatalogSources of the bundle too, which its release signature does not cover. */
   readonly catalogs: boolean;
 }
@@ -47,7 +49,8 @@ export function pushAndApply(
     ];
     await checkRightsInCluster(access, manifests, options, context);
     const result = await pushBundle(bundle, signed, destination, options, context);
-    return { ...result, ...(await applyToCluster(access, manifests, options, context)) };
+    const applying = { overwrite: options.overwrite, dryRun: options.dryRunMode };
+    return { ...result, ...(await applyToCluster(access, manifests, applying, context)) };
   });
 }
 

@@ -43,6 +43,8 @@ type BundleSpec = Partial<UpgradeBundle['spec']> & Pick<UpgradeBundle['spec'], '
 export interface RecordChange {
   readonly bundle: UpgradeBundle;
   readonly outcome: 'created' | 'configured' | 'unchanged';
+  /** The record before; undefined for a new one. */
+  readonly before?: UpgradeBundle;
 }
 
 /** Reads all UpgradeBundles, sorted by name. Throws `not-served` with a hint if the kind is not installed. */
@@ -130,9 +132,9 @@ export async function allowBundle(cluster: Cluster, request: BundleRequest): Pro
   const spec = { ...withoutAbsent(settings), bundle: withoutAbsent({ ...stated, file }) };
   const object = { apiVersion, kind, metadata: { name }, spec };
   if (!current) return { bundle: (await cluster.create(object)) as UpgradeBundle, outcome: 'created' };
-  if (isWrong) return { bundle: await replace(cluster, current, spec), outcome: 'configured' };
+  if (isWrong) return { bundle: await replace(cluster, current, spec), outcome: 'configured', before: current };
   const after = await change(cluster, current, { spec });
-  return { bundle: after, outcome: isSame(current, after) ? 'unchanged' : 'configured' };
+  return { bundle: after, before: current, outcome: isSame(current, after) ? 'unchanged' : 'configured' };
 }
 
 /** Starts an update that `hold` or `holdBetween` stopped. Throws `conflict` if it has ended, or is to be aborted. */
@@ -198,11 +200,7 @@ export async function awaitAbort(cluster: Cluster, name: string, wait: WaitOptio
  * Removes the records of updates that have ended, or only the record with `name`. Agents then remove their copies.
  * Returns the names. Throws `conflict` if the update is running.
  */
-export async function cleanRecords(
-  cluster: Cluster,
-  name: string | undefined,
-  { dryRun = false }: { readonly dryRun?: boolean } = {},
-): Promise<string[]> {
+export async function cleanRecords(cluster: Cluster, name: string | undefined): Promise<string[]> {
   const records = await listRecords(cluster);
   const chosen = name === undefined ? records.filter(hasEnded) : [chooseRecord(records, name)];
   const active = chosen.find((bundle) => !hasEnded(bundle));
@@ -211,8 +209,7 @@ export async function cleanRecords(
       hint: 'Abort it first: oc adm-upgrade-bundle abort.',
     });
   }
-  for (const { metadata } of chosen)
-    await cluster.delete({ apiVersion, kind, metadata: { name: metadata.name } }, { dryRun });
+  for (const { metadata } of chosen) await cluster.delete({ apiVersion, kind, metadata: { name: metadata.name } });
   return chosen.map(({ metadata }) => metadata.name);
 }
 

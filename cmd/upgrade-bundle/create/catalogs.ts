@@ -18,8 +18,8 @@ export const catalogOptions = {
     needs: ['catalog'],
     repeatable: true,
     describe:
-      'Operator to add: NAME[@CHANNEL][:VERSION], with * for all channels; a plain version is the installed one, ' +
-      'whose updates are added; =VERSION or a range such as “>=0.1.0 <0.2.0” adds these',
+      'Operator to add: NAME[@CHANNEL][:VERSION], or * for all channels; a plain version is the installed one, ' +
+      'whose updates are added; =VERSION or a range such as “>=0.1.0 <0.2.0”',
     check: (text: string) => void parseOperator(text),
   },
   'skip-missing-operator-images': {

@@ -7,7 +7,7 @@ import { formatBytes, formatFields, formatVolumes, nameReleases } from '../../cl
 import { describeCatalogs, toPlainCatalogs } from './catalogs.ts';
 import type { CreateArguments } from './createOptions.ts';
 import { describePolicies, toPlainPolicies } from '../../cli/trust.ts';
-import { describeStreams } from '../../cli/osImageStreams.ts';
+import { describeStreams } from '../../cli/bundle/osImageStreams.ts';
 import { Lines } from '../../../lib/lines.ts';
 
 /** Formats the result of `create` for a person. It ends with what to carry to the site. */

@@ -6,7 +6,7 @@ import { listOtherKeys, loadExpectedKeys } from '../../../lib/release/sigstore/p
 import { parseArchitecture } from '../../../lib/release/version.ts';
 import { openAccess } from '../../cli/access.ts';
 import type { Arguments, CommandSession } from '../../cli/command.ts';
-import { formatOptionFile } from '../../cli/optionFile/optionFile.ts';
+import { formatOptionFile } from '../../cli/optionFile.ts';
 import { readImageList } from '../../release-mirror-config/imageList.ts';
 import { bundleConfig, createOptions, type createPositionals } from './createOptions.ts';
 import { toPlainCreated, formatCreated } from './createReport.ts';

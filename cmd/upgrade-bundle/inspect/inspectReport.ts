@@ -4,9 +4,9 @@ import type { ReleaseInspection } from '../../../lib/bundle/inspect/release.ts';
 import type { UpdateRisk } from '../../../lib/release/graph/updateGraph.ts';
 import { formatRisk } from '../../../lib/release/graph/updatePath.ts';
 import { describeProvenance } from '../report/provenance.ts';
-import { describeStreams, describeStreamSizes } from '../../cli/osImageStreams.ts';
+import { describeStreams, describeStreamSizes } from '../../cli/bundle/osImageStreams.ts';
 import { formatBytes, formatFields, formatTable, formatVolumes, nameReleases } from '../../cli/format.ts';
-import { listExtraImages, listSkippedImages } from '../../cli/extraImages.ts';
+import { listExtraImages, listSkippedImages } from '../../cli/bundle/extraImages.ts';
 import { joinParagraphs, Lines } from '../../../lib/lines.ts';
 
 /** The number of entries of each list that the text shows. */

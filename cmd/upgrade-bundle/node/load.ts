@@ -11,7 +11,7 @@ import { parseDuration } from '../../cli/values/duration.ts';
 import { formatBytes, formatFields } from '../../cli/format.ts';
 import { baseOption, outputOption, registryOptions, signedImagesOption, trustOptions } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
-import { listExtraImages } from '../../cli/extraImages.ts';
+import { listExtraImages } from '../../cli/bundle/extraImages.ts';
 import { readToken } from '../../cli/values/token.ts';
 import { describeSigned, nameVersions, toPlainSigned, trustOf, type PlainSigned } from '../../cli/trust.ts';
 import { nodeStateFolder } from '../../../lib/node/machine/paths.ts';

@@ -4,7 +4,7 @@ import { checkSigned } from '../../../lib/bundle/signedBundle.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import type { PinResult } from '../../../lib/node/runtime/pins.ts';
 import { defineCommand, type CommandSession } from '../../cli/command.ts';
-import { warnOfExtraImages } from '../../cli/extraImages.ts';
+import { warnOfExtraImages } from '../../cli/bundle/extraImages.ts';
 import { outputOption, signedImagesOption } from '../../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../../cli/trust.ts';
 import { hostOptions } from './host.ts';

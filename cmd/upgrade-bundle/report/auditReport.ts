@@ -8,7 +8,7 @@ import { markup, type Markup } from './markup.ts';
 import { formatFacts, formatPage, linkTo, linkToCommits, listTable } from './page.ts';
 import { listVersions } from './provenance.ts';
 import { describeDelta, verdictOf } from './verdict.ts';
-import { nameReleases } from '../../cli/format.ts';
+import { nameReleases, formatTime } from '../../cli/format.ts';
 
 const colors = { Verified: 'good', Incomplete: '', FAILED: 'bad' } as const;
 
@@ -33,12 +33,12 @@ export function formatAudit(report: VerifyReport, { date, tool, keys }: AuditCon
       <p class="${`notice ${colors[word]}`}">
         <strong>${word}.</strong>
         ${word === 'Verified' ? 'Every check below succeeded.' : `Do not use this bundle: ${reason}.`}
-        ${date.toISOString()}, by ${tool}.
+        ${formatTime(date)}, by ${tool}.
         ${hint && markup`<br /><strong>Next step:</strong> ${hint}`}
       </p>`,
     main: markup`${listProblems(report)} ${listWarnings(report, keys)} ${describeBundle(report, basename(path))}
       ${describeKeys(report, keys)} ${listChanges(report)} ${listContents(report)}`,
-    footer: `${tool} verified this bundle on ${date.toISOString()}.`,
+    footer: `${tool} verified this bundle on ${formatTime(date)}.`,
   });
 }
 
@@ -64,7 +64,7 @@ function describeKeys({ signatures, policies }: VerifyReport, keys: ExpectedKeys
     'GPG',
     userId,
     fingerprint,
-    `${created.toISOString().slice(0, 10)}, ${digest}`,
+    `${formatTime(created).replace(/,.*$/, '')}, ${digest}`,
   ]);
   const used = [...new Set(policies.map(({ policy }) => policy))].map((policy) => {
     const { name, trust, scopes } = policy;

@@ -3,7 +3,7 @@ import { formatSubject, nameSubject } from '../../../lib/cluster/finding.ts';
 import { isOpenBlocker, severityOf } from '../../../lib/cluster/ignoredFindings.ts';
 import type { LintResult } from '../../../lib/readiness/lint/lintResult.ts';
 import type { Preflight } from '../../../lib/readiness/preflight/preflight.ts';
-import { formatCount } from '../../cli/format.ts';
+import { formatCount, formatTime } from '../../cli/format.ts';
 import { markup, type Markup } from './markup.ts';
 import { formatPage, listTable } from './page.ts';
 
@@ -85,7 +85,11 @@ export function formatDrillPage(cluster: string, drills: readonly NodeDrill[], o
   const sorted = [...failed, ...drills.filter(({ result }) => result === 'passed')];
   const nodes = sorted.map(({ node, result, message, reboot, pods, seconds, started }) => [
     ...[node, result, message ?? '', reboot ? 'reboot' : 'restart of the container runtime'],
-    ...[`${pods.filter((pod) => pod.seconds !== undefined).length} of ${pods.length}`, `${seconds} s`, started],
+    ...[
+      `${pods.filter((pod) => pod.seconds !== undefined).length} of ${pods.length}`,
+      `${seconds} s`,
+      formatTime(started),
+    ],
   ]);
   const pods = sorted.flatMap(({ node, pods: all }) =>
     all
@@ -130,6 +134,6 @@ function format({ kind, title, accent, words }: Verdict, main: Markup, { date, t
       <h1>${title}</h1>
       <p class="${accent === 'doubtful' ? 'notice' : `notice ${accent}`}"><strong>${words}</strong></p>`,
     main,
-    footer: `${tool}, ${date.toISOString()}.`,
+    footer: `${tool}, ${formatTime(date)}.`,
   });
 }

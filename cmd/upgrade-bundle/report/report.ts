@@ -6,7 +6,7 @@ import { markup, type Markup } from './markup.ts';
 import { classOf, drawFigure, type ImageClass } from './reportFigure.ts';
 import { formatFacts, formatPage, drawTable, linkTo, numberHead } from './page.ts';
 import { listVersions } from './provenance.ts';
-import { describeStreams, describeStreamSizes } from '../../cli/osImageStreams.ts';
+import { describeStreams, describeStreamSizes } from '../../cli/bundle/osImageStreams.ts';
 import { formatBytes, nameReleases } from '../../cli/format.ts';
 
 /** The number of shared blobs in the table. */

@@ -1,10 +1,18 @@
 import { conditionsOf } from '../../../lib/cluster/storedObject.ts';
-import { hasEnded, isAbortRequested, phaseOf, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
+import {
+  hasEnded,
+  isAbortRequested,
+  phaseOf,
+  upgradeBundleApi,
+  type UpgradeBundle,
+} from '../../../lib/update/upgradeBundle.ts';
 import { ignoring, PluginError } from '../../../lib/errors.ts';
 import type { NodeMirror } from '../../../lib/update/mirrorStates.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { openEventFormat } from '../../cli/format.ts';
+import { Lines } from '../../../lib/lines.ts';
+import { isDataForm, openEventFormat } from '../../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../../cli/options.ts';
+import { formatJsonPath } from './jsonPath.ts';
 import { recordArgument } from './record.ts';
 import { formatStatus, formatTitleText } from './statusText.ts';
 import { formatTitle, type ClusterStatus } from './statusView.ts';
@@ -22,7 +30,7 @@ export const command = defineCommand({
     watch: { type: 'boolean', alias: 'w', describe: 'Show changes until the update has ended' },
     restore: { type: 'boolean', describe: 'Print the steps that restore the last backup of etcd' },
     web: { type: 'boolean', describe: 'Show changes on a web page of this machine until Ctrl-C' },
-    ...outputOption(),
+    ...outputOption('wide', 'name', 'jsonpath='),
     ...clusterAccessOptions,
   },
   examples: [
@@ -30,6 +38,7 @@ export const command = defineCommand({
     ['-w', 'Follow it to its end'],
     ['--web', 'Follow it in a browser'],
     ['-o json', 'The same for a script'],
+    ["-o jsonpath='{.status.phase}'", 'Print the phase alone'],
     ['--restore > restore.txt', 'Keep the way back before the update starts'],
   ],
   async run(args, { context, terminal, environment }) {
@@ -54,7 +63,8 @@ export const command = defineCommand({
       const withBackups = records.filter(({ status }) => (status?.backups ?? []).length > 0);
       const choice = args.name === undefined && withBackups.length > 0 ? withBackups : records;
       const plan = await planClusterRestore(cluster, chooseRecord(choice, args.name), records);
-      await terminal.printResult(args.output, plan, formatRestore(plan, terminal.width));
+      const form = isDataForm(args.output) ? args.output : undefined;
+      await terminal.printResult(form, plan, formatRestore(plan, terminal.width));
       if (plan.obstacles.length > 0) throw failureOfRestore(plan);
       return;
     }
@@ -63,10 +73,18 @@ export const command = defineCommand({
       return { bundle, elapsed, mirrors: mirrors ?? (await listMirrorStates(cluster)) };
     };
     const show = async (status: ClusterStatus): Promise<void> => {
-      const { text, accents } = formatStatus(status, { width: terminal.width, rows: Infinity });
-      await terminal.printResult(args.output, plain(status), text, accents);
+      const screen = { width: terminal.width, rows: Infinity, isWide: args.output === 'wide' };
+      const { text, accents } = formatStatus(status, screen);
+      if (args.output === 'name' || args.output?.startsWith('jsonpath=')) print(status, args.output);
+      else await terminal.printResult(isDataForm(args.output) ? args.output : undefined, plain(status), text, accents);
     };
-    const event = args.output && (await openEventFormat(args.output));
+    const print = (status: ClusterStatus, output: string): void => {
+      const text = output === 'name' ? nameOf(status) : formatJsonPath(output.slice('jsonpath='.length), plain(status));
+      if (text !== '') terminal.print(Lines.split(text));
+    };
+    if (args.watch && args.output !== undefined && !isDataForm(args.output))
+      throw new PluginError('usage', `--watch prints changes as json or yaml, and not as ${args.output}`);
+    const event = isDataForm(args.output) ? await openEventFormat(args.output) : undefined;
     const showChange = async (bundle: UpgradeBundle): Promise<void> => {
       if (event) terminal.print(event(plain(await read(bundle))));
       else if (terminal.live) {
@@ -94,7 +112,12 @@ export const command = defineCommand({
       const mirrors = await listMirrorStates(cluster);
       const silence = await describeSilentMirrors(cluster, mirrors).catch(ignoring('denied'));
       if (silence !== undefined) context.log('warn', `${silence}. ${silentAdvice}`);
-      const isIdle = records.length === 0 && args.name === undefined && mirrors.length > 0;
+      if (records.length === 0 && args.name === undefined && mirrors.length === 0) {
+        if (isDataForm(args.output)) await terminal.printResult(args.output, [], '');
+        else if (args.output === undefined || args.output === 'wide') terminal.print(nothingYet);
+        return;
+      }
+      const isIdle = records.length === 0 && args.name === undefined;
       const bundle = isIdle ? undefined : chooseRecord(records, args.name);
       if (bundle) await warnOfAgents(bundle);
       await show(await read(bundle, mirrors));
@@ -117,6 +140,16 @@ export const command = defineCommand({
     }
   },
 });
+
+const nothingYet = new Lines(
+  'No bundle has been detected or applied.',
+  'Insert a USB drive with a bundle into a node, or allow a bundle: oc adm-upgrade-bundle apply.',
+);
+
+/** Returns the name of a record as kubectl prints it; empty without one. */
+function nameOf({ bundle }: ClusterStatus): string {
+  return bundle ? `upgradebundle.${upgradeBundleApi.group}/${bundle.metadata.name}` : '';
+}
 
 function checkEnd(bundle: UpgradeBundle): void {
   if (phaseOf(bundle) === 'Completed') return;

@@ -37,11 +37,11 @@ export function formatTitleText(bundle: UpgradeBundle, elapsed?: number): Status
 /**
  * Formats the whole status as text and tables; without an update, the mirrors alone. `width` is that of the terminal, in
  * characters. With fewer `rows` than that takes, leaves out facts, good conditions, mirrors and the last nodes, and says
- * how many nodes.
+ * how many nodes. `isWide` adds the disks of the nodes.
  */
 export function formatStatus(
   status: ClusterStatus,
-  { width, rows }: { readonly width: number; readonly rows: number },
+  { width, rows, isWide }: { readonly width: number; readonly rows: number; readonly isWide?: boolean },
 ): StatusText {
   const { bundle, elapsed } = status;
   const view = viewStatus(status);
@@ -54,7 +54,7 @@ export function formatStatus(
     ...head,
     ...formatFields(view.facts, width).lines,
     ...conditions.lines,
-    ...formatNodes(view.nodes, width),
+    ...formatNodes(view.nodes, width, isWide),
     ...mirrors,
   ];
   const accents = { ...title.accents, ...conditions.accents, ...phaseAccents, Problem: 'bad', Stalled: 'bad' } as const;
@@ -98,13 +98,16 @@ function formatConditions(conditions: readonly StatusRow[], width: number): { li
   return { lines, accents: Object.fromEntries(accents) };
 }
 
-function formatNodes(nodes: readonly NodeProgress[], width: number): string[] {
+function formatNodes(nodes: readonly NodeProgress[], width: number, isWide = false): string[] {
+  const sizeOf = (bytes: number | undefined): string => (bytes === undefined ? '-' : formatBytes(bytes));
   const rows = nodes.map((node) => {
     const { name, phase, imagesLoaded, imagesTotal, bytes, message = '' } = node;
     const bar = formatBar(imagesTotal === 0 ? 0 : imagesLoaded / imagesTotal, width < 60 ? narrowBarWidth : barWidth);
-    return [name, phase, bar, describeImages(node), formatBytes(bytes), message];
+    const disks = isWide ? [sizeOf(node.free), sizeOf(node.size), sizeOf(node.database)] : [];
+    return [name, phase, bar, describeImages(node), formatBytes(bytes), ...disks, message];
   });
-  return formatRows(['NODE', 'PHASE', 'IMAGES', '', 'BLOBS', 'MESSAGE'], rows, ['BLOBS'], width);
+  const sizes = ['BLOBS', ...(isWide ? ['FREE', 'DISK', 'ETCD'] : [])];
+  return formatRows(['NODE', 'PHASE', 'IMAGES', '', ...sizes, 'MESSAGE'], rows, sizes, width);
 }
 
 /** Formats rows below an empty line: as a table, or with each message below its row if the table is too wide. */

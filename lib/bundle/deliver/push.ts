@@ -8,7 +8,7 @@ import { nameSome } from '../../failures.ts';
 import { attachedTo, attachmentName } from '../../content/oci/attachment.ts';
 import { isContainerImage, type Descriptor } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
-import { walkManifests } from '../../content/store/imageGraph.ts';
+import { blobsOf, walkManifests } from '../../content/store/imageGraph.ts';
 import type { ContentSource, ContentStore } from '../../content/store/store.ts';
 import { looksPacked } from '../../content/archive/tarHeader.ts';
 import { listSignedImages } from '../bundleTags.ts';
@@ -24,6 +24,8 @@ export interface PushOptions {
   /** Other repositories of the registry that may already have blobs. Such blobs are mounted. */
   readonly mountFrom: readonly string[];
   readonly guard?: CopyGuard;
+  /** Only find what the destination lacks: nothing is uploaded, mounted or tagged. */
+  readonly dryRun?: boolean;
 }
 
 /** The result of a push. */
@@ -64,10 +66,11 @@ export async function pushBundle(
   warnOfImages([...(gathered.notAttached ?? []), ...hidden], context);
   const contents = { ...gathered, tags: new Map([...gathered.tags].filter(([tag]) => !hidden.includes(tag))) };
   const listed = listCopies(images, contents, signed, bundle);
-  const distinct = listed.filter(({ isAttachment }) => isAttachment !== true).length;
   // A registry that is unreachable or denies access fails here once, instead of for every image.
   for (const { root } of listed.slice(0, 1)) await destination.exists(root);
   const copies = await keepAttachments(listed, destination);
+  const result = describeCopies(listed, signed, destination.name);
+  if (options.dryRun) return { ...result, ...(await findMissing(copies, destination)) };
   const tally = new CopyTally([copies], context.onEvent);
   const { concurrency, mountFrom, guard } = options;
   const counting = { ...context, onEvent: tally.listenTo(0) };
@@ -77,16 +80,47 @@ export async function pushBundle(
   await confirmTags(copies, destination, context);
   await destination.close();
   const { blobs, bytes } = tally.counts();
-  const releases = signed.releases.map(({ release }) => `${destination.name}@${release.digest}`);
+  return { ...result, blobs: { uploaded: blobs.copied, mounted: blobs.mounted, skipped: blobs.skipped }, bytes };
+}
+
+function describeCopies(
+  copies: readonly OrderedImage[],
+  signed: SignedBundle,
+  destination: string,
+): Omit<PushResult, 'blobs' | 'bytes'> {
+  const distinct = copies.filter(({ isAttachment }) => isAttachment !== true).length;
+  const releases = signed.releases.map(({ release }) => `${destination}@${release.digest}`);
   return {
-    release: `${destination.name}@${signed.release.digest}`,
+    release: `${destination}@${signed.release.digest}`,
     ...(releases.length > 1 && { releases }),
     images: distinct,
-    attachments: listed.length - distinct,
-    tags: new Set(listed.flatMap(({ tags = [] }) => tags)).size,
-    blobs: { uploaded: blobs.copied, mounted: blobs.mounted, skipped: blobs.skipped },
-    bytes,
+    attachments: copies.length - distinct,
+    tags: new Set(copies.flatMap(({ tags = [] }) => tags)).size,
     extraImages: signed.extraImages,
+  };
+}
+
+/** Counts the blobs that a destination lacks, without those of images that it has. */
+async function findMissing(
+  copies: readonly Image[],
+  destination: ContentStore,
+): Promise<Pick<PushResult, 'blobs' | 'bytes'>> {
+  const blobsIn = (images: readonly Image[]): Map<Digest, Descriptor> => {
+    const manifests = images.flatMap(({ root, manifests: own }) =>
+      [...walkManifests(root.digest, (digest) => own.get(digest)?.manifest)].flatMap(
+        ({ digest }) => own.get(digest) ?? [],
+      ),
+    );
+    return new Map(blobsOf(manifests).map((blob) => [blob.digest, blob]));
+  };
+  const presence = await Promise.all(copies.map(({ root }) => destination.exists(root)));
+  const candidates = [...blobsIn(copies.filter((_, index) => !presence[index])).values()];
+  const present = await Promise.all(candidates.map((blob) => destination.exists(blob)));
+  const missing = candidates.filter((_, index) => !present[index]);
+  const skipped = blobsIn(copies).size - missing.length;
+  return {
+    blobs: { uploaded: missing.length, mounted: 0, skipped },
+    bytes: missing.reduce((sum, { size }) => sum + size, 0),
   };
 }
 

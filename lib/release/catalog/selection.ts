@@ -49,7 +49,8 @@ export function selectOperators(catalog: Pick<Catalog, 'packages'>, requests: re
   for (const request of requests) {
     const owner = findPackage(catalog, request.name);
     const all = new Set([owner.defaultChannel, ...owner.channels.keys()]);
-    for (const channel of request.channel === '*' ? all : [request.channel]) choose(choices, owner, { ...request, channel });
+    for (const channel of request.channel === '*' ? all : [request.channel])
+      choose(choices, owner, { ...request, channel });
   }
   const pending = listChosen(catalog, choices);
   const done = new Set<CatalogBundle>();

@@ -32,8 +32,9 @@ describe('the help of a command', () => {
   it('begins with what its first example uses, and has no group that is too long to read', async () => {
     const long: string[] = [];
     for (const { name, commands } of programs)
-      for (const { usage, isInternal, load } of commands) {
-        const { command } = await load();
+      for (const entry of commands) {
+        const { usage, isInternal } = entry;
+        const { command } = await entry.load();
         const groups = groupOptions(command);
         expect(groups.flatMap(([, own]) => Object.keys(own))).to.have.members(Object.keys(command.options));
         for (const [heading, own] of isInternal ? [] : groups)

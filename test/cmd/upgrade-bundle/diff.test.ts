@@ -70,6 +70,15 @@ describe('oc adm-upgrade-bundle diff', () => {
     expect((await compare(after, release.pullspec, '--insecure')).images).to.deep.equal([]);
   });
 
+  it('exits with 1 for a difference if that is asked for', async () => {
+    for (const [args, code] of [
+      [[before, after], 0],
+      [[before, after, '--exit-code'], 1],
+      [[after, after, '--exit-code'], 0],
+    ] as const)
+      expect((await diff(...args)).code, args.join(' ')).to.equal(code);
+  });
+
   it('prints words, and a page without anything from elsewhere', async () => {
     const { stdout } = await diff(before, after);
     expect(stdout)

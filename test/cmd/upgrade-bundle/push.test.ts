@@ -73,6 +73,23 @@ describe('push --apply-config', () => {
     expect(findCommands(pasted.stdout)).to.deep.equal([update]);
   });
 
+  it('counts what is missing in a dry run, and pushes and applies nothing', async () => {
+    const { revision } = server.objects;
+    const dry = await push('--apply-config', '--dry-run=server', '-o', 'json');
+    expect(dry.code, dry.stderr).to.equal(0);
+    expect(registry.content.repositories.get('site/release')?.tags.size ?? 0).to.equal(0);
+    expect(server.objects.revision).to.equal(revision);
+    const counts = (text: string) => {
+      const { blobs, bytes, tags } = JSON.parse(text) as Record<string, object>;
+      return { blobs, bytes, tags };
+    };
+    expect(counts((await push('-o', 'json')).stdout)).to.deep.equal(counts(dry.stdout));
+    const again = await push('--dry-run');
+    expect(again.stdout)
+      .to.match(/^Nothing to do/)
+      .and.to.contain('0 missing (0 B)');
+  });
+
   it('asks the cluster before anything is pushed', async () => {
     await server.stop();
     const { code, stderr } = await push('--apply-config', '--request-timeout=2s');

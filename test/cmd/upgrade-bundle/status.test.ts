@@ -453,12 +453,6 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     );
   });
 
-  it('prints what to do if there is no bundle', async () => {
-    const { code, stderr } = await run('status');
-    expect(code).to.equal(1);
-    expect(stderr).to.match(/^error \([a-z-]+\): no bundle has been detected or applied\nhint: Insert a USB drive/);
-  });
-
   it('follows an update until it is completed', async () => {
     const { child, outcome } = start('status', '-w');
     let seen = '';

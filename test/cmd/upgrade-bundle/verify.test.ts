@@ -81,6 +81,18 @@ describe('verify', () => {
       .and.not.to.include('Digest');
   });
 
+  it('writes a test for each part and image as JUnit', async () => {
+    const good = await verify([bundle.path, ...trust, '-o', 'junit']);
+    expect(good.code).to.equal(0);
+    expect(good.stdout)
+      .to.match(/<testsuites name="verify [^"]*" tests="\d+" failures="0">/)
+      .and.to.contain('<testcase classname="bundle" name="signature" time="0"/>')
+      .and.to.match(/<testcase classname="image" name="etcd" time="0">/);
+    const unsigned = await verify([bundle.path, '-o', 'junit']);
+    expect(unsigned.code).to.equal(1);
+    expect(unsigned.stdout).to.match(/name="signature" time="0"><failure type="untrusted" message="[^"]+">/);
+  });
+
   it('reports the problems in a few lines, and fails', async () => {
     const cut = await rewrite(bundle.path, at('cut.tar'), (bytes) => bytes.subarray(0, bytes.length * 0.6));
     const { code, stdout, stderr } = await verify([cut, ...trust]);

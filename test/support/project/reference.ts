@@ -7,7 +7,7 @@ import {
   type OptionRecord,
   type Program,
 } from '../../../cmd/cli/command.ts';
-import { listConfigOptions, fieldOf } from '../../../cmd/cli/optionFile/optionFile.ts';
+import { listConfigOptions, fieldOf } from '../../../cmd/cli/optionFile.ts';
 import { commonOptions } from '../../../cmd/cli/commonOptions.ts';
 import { clusterGroup } from '../../../cmd/cli/help.ts';
 import { clusterAccessOptions } from '../../../cmd/cli/options.ts';

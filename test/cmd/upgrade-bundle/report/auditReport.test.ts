@@ -41,7 +41,7 @@ describe('formatAudit', () => {
     const key = report.policies[0]?.policy.trust;
     const fingerprint = key?.kind === 'key' ? key.key.fingerprint : '';
     const facts = [
-      '2026-11-01T12:00:00.000Z',
+      '1 November 2026, 12:00 UTC',
       'test/1',
       made.result.digest,
       made.key.fingerprint,

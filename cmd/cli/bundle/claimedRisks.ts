@@ -1,7 +1,7 @@
-import { splitReleases, type BundleMetadata } from '../../lib/bundle/metadata.ts';
-import type { Context } from '../../lib/context.ts';
-import { describeRisk } from '../../lib/release/graph/updatePath.ts';
-import { shellWord } from '../../lib/shellWord.ts';
+import { splitReleases, type BundleMetadata } from '../../../lib/bundle/metadata.ts';
+import type { Context } from '../../../lib/context.ts';
+import { describeRisk } from '../../../lib/release/graph/updatePath.ts';
+import { shellWord } from '../../../lib/shellWord.ts';
 
 /** Warns of the known risks that a bundle claims. `accepted`: the names that the UpgradeBundle accepts; undefined if there is none. */
 export function warnOfClaimedRisks(

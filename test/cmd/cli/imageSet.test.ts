@@ -1,14 +1,19 @@
 import { expect } from 'chai';
 import { parse } from 'yaml';
-import { readImageSet } from '../../../../cmd/cli/optionFile/imageSet.ts';
-import { createOptions } from '../../../../cmd/upgrade-bundle/create/createOptions.ts';
-import { mirrorOptions } from '../../../../cmd/release-mirror-config/options.ts';
-import type { OptionRecord } from '../../../../cmd/cli/command.ts';
-import { failureOf } from '../../../support/program/failure.ts';
+import { readImageSet } from '../../../cmd/cli/imageSet.ts';
+import { createOptions } from '../../../cmd/upgrade-bundle/create/createOptions.ts';
+import { mirrorOptions } from '../../../cmd/release-mirror-config/options.ts';
+import type { OptionRecord } from '../../../cmd/cli/command.ts';
+import { fieldsOf } from '../../../lib/fields.ts';
+import { failureOf } from '../../support/program/failure.ts';
 
 /** Reads the fields of a configuration of oc-mirror as options, and what has no effect. */
 function read(text: string, options: OptionRecord = createOptions): Record<string, unknown> {
-  const object = { apiVersion: 'mirror.openshift.io/v2alpha1', kind: 'ImageSetConfiguration', ...parse(text) };
+  const object = {
+    apiVersion: 'mirror.openshift.io/v2alpha1',
+    kind: 'ImageSetConfiguration',
+    ...fieldsOf(parse(text)),
+  };
   const { values, notes } = readImageSet(object, 'site.yaml', options);
   const fields = notes.map((note) => /^site\.yaml: (\S+) has no effect: ./.exec(note)?.[1]);
   return { ...Object.fromEntries(values), ...(fields.length > 0 && { notes: fields }) };

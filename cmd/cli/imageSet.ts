@@ -1,8 +1,8 @@
-import { PluginError } from '../../../lib/errors.ts';
-import { isFields, type Fields } from '../../../lib/fields.ts';
-import { listBelow } from '../../../lib/lines.ts';
-import type { OptionRecord } from '../command.ts';
-import { findSimilar } from '../similar.ts';
+import { PluginError } from '../../lib/errors.ts';
+import { isFields, type Fields } from '../../lib/fields.ts';
+import { listBelow } from '../../lib/lines.ts';
+import type { OptionRecord } from './command.ts';
+import { findSimilar } from './similar.ts';
 
 /** The kind of the files of oc-mirror. Both versions of its API have the fields that are read here. */
 export const imageSetKind = { group: 'mirror.openshift.io', kind: 'ImageSetConfiguration' } as const;
@@ -58,7 +58,8 @@ class ImageSetReader {
       ...(['apiVersion', 'kind', 'metadata', 'mirror', 'archiveSize', 'storageConfig'] as const),
     ]);
     if (storageConfig !== undefined) this.#note('storageConfig', 'runs resume without stored metadata');
-    if (archiveSize !== undefined) this.#setOr('volume-size', `${String(archiveSize)}Gi`, 'archiveSize', 'no archive');
+    if (archiveSize !== undefined)
+      this.#setOr('volume-size', `${JSON.stringify(archiveSize)}Gi`, 'archiveSize', 'no archive');
     const names = ['platform', 'operators', 'additionalImages', 'helm', 'blockedImages', 'samples'] as const;
     const parts = this.#fields(mirror ?? {}, 'mirror', names);
     for (const name of ['helm', 'blockedImages', 'samples'] as const)
@@ -106,7 +107,8 @@ class ImageSetReader {
   #readChannel(value: unknown, place: string): { text: string; isShortest: boolean } {
     const names = ['name', 'type', 'minVersion', 'maxVersion', 'shortestPath', 'full'] as const;
     const { name, type, minVersion, maxVersion, shortestPath, full } = this.#fields(value, place, names);
-    if (type !== undefined && type !== 'ocp') this.#problems.push(`${place}.type: ${String(type)}`);
+    if (type !== undefined && type !== 'ocp')
+      this.#problems.push(`${place}.type: ${this.#text(type, `${place}.type`)}`);
     const [min, max] = [this.#text(minVersion, `${place}.minVersion`), this.#text(maxVersion, `${place}.maxVersion`)];
     const hasRange = min !== '' || max !== '' || full === true;
     const range = hasRange ? `:${min}..${max}` : '';

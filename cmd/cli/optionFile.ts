@@ -1,12 +1,12 @@
-import { formatManifest } from '../../../lib/config/manifest.ts';
-import { isPluginError, messageOf, PluginError } from '../../../lib/errors.ts';
-import { isFields, type Fields } from '../../../lib/fields.ts';
-import { readSmallFile, readSmallInput } from '../../../lib/content/files/smallFile.ts';
-import { readDocuments } from '../../../lib/content/files/documents.ts';
-import { camelCase, checkValue } from '../arguments.ts';
-import { namesOf, type Command, type ConfigFormat, type Option, type OptionRecord } from '../command.ts';
+import { formatManifest } from '../../lib/config/manifest.ts';
+import { isPluginError, messageOf, PluginError } from '../../lib/errors.ts';
+import { isFields, type Fields } from '../../lib/fields.ts';
+import { readSmallFile, readSmallInput } from '../../lib/content/files/smallFile.ts';
+import { readDocuments } from '../../lib/content/files/documents.ts';
+import { camelCase, checkValue } from './arguments.ts';
+import { namesOf, type Command, type ConfigFormat, type Option, type OptionRecord } from './command.ts';
 import { imageSetKind, readImageSet, type ImageSetOptions } from './imageSet.ts';
-import { findSimilar } from '../similar.ts';
+import { findSimilar } from './similar.ts';
 
 const apiVersion = 'upgrade-bundle.openshift.io/v1alpha1';
 const limits = { length: 1024 * 1024, tokens: 100_000 };

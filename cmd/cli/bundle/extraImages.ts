@@ -1,7 +1,7 @@
-import { describeExtraImages } from '../../lib/bundle/extraImages.ts';
-import type { SkippedImage } from '../../lib/bundle/metadata.ts';
-import { listBelow } from '../../lib/lines.ts';
-import type { Terminal } from './terminal.ts';
+import { describeExtraImages } from '../../../lib/bundle/extraImages.ts';
+import type { SkippedImage } from '../../../lib/bundle/metadata.ts';
+import { listBelow } from '../../../lib/lines.ts';
+import type { Terminal } from '../terminal.ts';
 
 /** The number of images that are listed. */
 const shown = 20;
