@@ -36,7 +36,7 @@ describe('the generated documents', () => {
           // The rest is for the shell.
           const [shown = ''] = args.split(/ [|>] /);
           const words = shown.replace('=sha256:…', `=sha256:${'0'.repeat(64)}`);
-          const line = [...(name === defaultName ? [] : [name]), ...words.split(' ').filter(Boolean)];
+          const line = [...(name === defaultName ? [] : [name]), ...splitWords(words)];
           const problem = await problemOf(program, line);
           // The files of an example need not exist.
           if (problem !== undefined) expect(problem, args).to.match(/there is no file/);
@@ -139,13 +139,18 @@ function blocksOf(page: string): string[] {
 }
 
 /** Returns the commands in the fenced blocks of a page, without the rest of the shell's line. */
+/** Splits a command line into words, with those in single quotes whole. */
+function splitWords(line: string): string[] {
+  return [...line.matchAll(/(?:'[^']*'|\S)+/g)].map(([word]) => word.replaceAll("'", ''));
+}
+
 function commandsOf(page: string): { program: Program; line: string[] }[] {
   const lines = blocksOf(page).flatMap((text) => text.replace(/\\\n */g, ' ').split('\n'));
   return lines.flatMap((text) => {
     const [, name = '', rest = ''] = /^(?:\$ | *|.*\$\()(oc adm-[a-z-]+)(?: (.*))?$/.exec(text) ?? [];
     const program = programs.find((each) => each.name === name);
     const words = rest.replace(/ [|>&].*|\)$/, '').replaceAll('sha256:…', `sha256:${'0'.repeat(64)}`);
-    return program ? [{ program, line: words.split(' ').filter(Boolean) }] : [];
+    return program ? [{ program, line: splitWords(words) }] : [];
   });
 }
 

@@ -61,7 +61,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ],
   ['lib/bundle/diff', 'diff'],
   ['lib/bundle/deliver', 'push serve'],
-  ['lib/node/machine', 'host hostCommands hostFiles hostFolder paths programs'],
+  ['lib/node/machine', 'clock host hostCommands hostFiles hostFolder paths programs'],
   ['lib/node', 'baseBlobs clusterBackup contentCheck remoteBundle remoteServer replica transfer'],
   ['lib/node/media', 'deviceEvents deviceWriter hungDevices media medium privateMounts'],
   ['lib/node/runtime', 'drillRegistry drillUnit mirror pins toml'],
@@ -83,7 +83,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ],
   [
     'lib/update',
-    'bundleRecord clusterRestore gatherState mirrorContent mirrorStates osImageStreamWrite redaction upgradeBundle',
+    'bundleRecord clusterRestore gatherState maintenanceWindow mirrorContent mirrorStates osImageStreamWrite redaction upgradeBundle',
   ],
   ['lib/update/mirror', 'mirrorCheck mirrorInstallation mirrorServer mirrorSite mirrorUnit retainBundle'],
   ['lib/update/agent', 'agent agentServer'],
@@ -184,6 +184,7 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
   [/^lib\/update\/mirror\/mirrorUnit\.ts$/, 'mirror-serve on the node'],
   [/^lib\/update\/mirror\/mirrorKeeper\.ts$/, 'systemctl'],
   [/^lib\/update\/osImageStreamWrite\.ts$/, 'machine-config-controller'],
+  [/^lib\/node\/machine\/clock\.ts$/, 'timedatectl'],
   [/^lib\/node\/machine\/hostCommands\.ts$/, 'systemctl, cp, rm, chown, setpriv'],
   [
     /^lib\/(readiness\/drill\/nodeShell|node\/runtime\/drillUnit)\.ts$/,

@@ -40,6 +40,16 @@ async function checkRisk(text: string): Promise<void> {
   });
 }
 
+async function checkWindowOption(text: string): Promise<void> {
+  const { checkWindow } = await import('../../lib/update/maintenanceWindow.ts');
+  if (text !== 'always') checkWindow(text);
+}
+
+async function checkNeeds(text: string): Promise<void> {
+  const { readNeeds } = await import('../../lib/update/maintenanceWindow.ts');
+  readNeeds(text);
+}
+
 function checkExtra(text: string): void {
   if (text === 'all' || isDigest(text)) return;
   throw new PluginError('usage', `“${text}” is neither “all” nor a digest (sha256:<64 hex digits>)`);
@@ -59,6 +69,17 @@ const options = {
       type: 'boolean',
       describe:
         'From an extended (EUS) release to the next one, pause the other pools until the control plane has both updates',
+    },
+    window: {
+      type: 'string',
+      repeatable: true,
+      describe: 'Start updates only in this maintenance window: “Sat 22:00-04:00 Europe/Berlin”; always removes all',
+      check: checkWindowOption,
+    },
+    'window-needs': {
+      type: 'string',
+      describe: 'Time that must be left in a window when an update starts (default: 2h)',
+      check: checkNeeds,
     },
     backup: {
       type: 'string',
@@ -134,6 +155,7 @@ export const command = defineCommand({
     const { base } = evidence ?? {};
     for (const { subject, message } of base?.images ? await findLeftOut(cluster, base) : [])
       context.log('warn', `${formatSubject(subject)} ${message}`);
+    await requireWindow(settings);
     const { bundle, outcome, before } = await allowBundle(cluster, { ...request, ...settings });
     warnOfExtraImages(evidence?.signed.extraImages ?? [], terminal);
     warnOfClaimedRisks(evidence?.releases ?? [], bundle.spec.acceptRisks ?? [], context);
@@ -162,6 +184,18 @@ async function formatRecordDiff(before: UpgradeBundle | undefined, after: Upgrad
   return formatUnifiedDiff(`upgradebundle/${after.metadata.name}`, ...texts).trimEnd();
 }
 
+/** Throws `usage` if no window is long enough. */
+async function requireWindow({ windows = [], windowNeeds }: Partial<BundleRequest>): Promise<void> {
+  if (windows.length === 0) return;
+  const { findWindow, usualNeeds } = await import('../../lib/update/maintenanceWindow.ts');
+  const needs = windowNeeds ?? usualNeeds;
+  const { open, next } = findWindow(windows, needs, Date.now());
+  if (open ?? next) return;
+  throw new PluginError('usage', `no --window has the ${needs} that an update needs`, {
+    hint: 'Give a longer window, or a shorter time with --window-needs.',
+  });
+}
+
 /** Reads the settings of the update. `extras`: the extra images of the bundle; undefined if it was not read. */
 function readSettings(
   args: Arguments<typeof options>,
@@ -170,7 +204,8 @@ function readSettings(
 ): Partial<BundleRequest> {
   const { backup, backupTo, acknowledge, acceptRisk, ignore } = args;
   return {
-    ...{ backup, backupTo },
+    ...{ backup, backupTo, windowNeeds: args.windowNeeds },
+    windows: args.window.length === 0 ? undefined : [...new Set(args.window.filter((text) => text !== 'always'))],
     hold: args.hold ? true : undefined,
     holdBetween: args.holdBetween ? true : undefined,
     controlPlaneOnly: args.controlPlaneOnly ? true : undefined,

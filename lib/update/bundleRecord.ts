@@ -12,7 +12,9 @@ import {
   hasEnded,
   isAbortRequested,
   phaseOf,
+  isWaitingForWindow,
   resumeAnnotation,
+  startAnnotation,
   upgradeBundleKind,
   withdrawAbort,
   type UpgradeBundle,
@@ -137,12 +139,19 @@ export async function allowBundle(cluster: Cluster, request: BundleRequest): Pro
   return { bundle: after, before: current, outcome: isSame(current, after) ? 'unchanged' : 'configured' };
 }
 
-/** Starts an update that `hold` or `holdBetween` stopped. Throws `conflict` if it has ended, or is to be aborted. */
+/**
+ * Starts an update that `hold` or `holdBetween` stopped. One that is not held, and waits for a maintenance window, starts
+ * outside of it. Throws `conflict` if it has ended, or is to be aborted.
+ */
 export async function resumeUpdate(cluster: Cluster, bundle: UpgradeBundle): Promise<RecordChange> {
   requireWanted(bundle);
   const { version } = bundle.status ?? {};
   const isBetween = bundle.spec.holdBetween === true && version !== undefined;
-  const metadata = isBetween && { metadata: { annotations: { [resumeAnnotation]: version } } };
+  const annotations = {
+    ...(isBetween && { [resumeAnnotation]: version }),
+    ...(isWaitingForWindow(bundle) && { [startAnnotation]: version }),
+  };
+  const metadata = Object.keys(annotations).length > 0 && { metadata: { annotations } };
   const after = await change(cluster, bundle, { ...metadata, spec: { hold: false } });
   return { bundle: after, outcome: isSame(bundle, after) ? 'unchanged' : 'configured' };
 }

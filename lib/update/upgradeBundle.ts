@@ -1,4 +1,5 @@
 import type { KubernetesObject } from '../config/manifest.ts';
+import { listOf, textOf } from '../fields.ts';
 import type { ClusterBackup } from '../node/clusterBackup.ts';
 
 /** The group and version of UpgradeBundle objects. */
@@ -34,6 +35,9 @@ export const abortAnnotation = 'upgrade-bundle.openshift.io/abort';
 
 /** The annotation that `resume` sets: the version whose update `spec.holdBetween` no longer stops. */
 export const resumeAnnotation = 'upgrade-bundle.openshift.io/resume';
+
+/** The annotation that `resume` sets: the version whose update starts outside of its maintenance windows. */
+export const startAnnotation = 'upgrade-bundle.openshift.io/start';
 
 /** The phases of an update, in their order; `Failed` may follow any of them except the last. */
 export const phases = [
@@ -127,6 +131,10 @@ export interface UpgradeBundle extends KubernetesObject {
     readonly acknowledge?: readonly string[];
     /** The names of the known risks of updates that the cluster may accept. */
     readonly acceptRisks?: readonly string[];
+    /** The weekly times in which updates may start: `Sat 22:00-04:00 Europe/Berlin`; at any time without them. */
+    readonly windows?: readonly string[];
+    /** The time that must be left in a window, such as `2h`. */
+    readonly windowNeeds?: string;
     /** The names of blockers that an administrator overrules: `drains`, `nodes:node/worker-3`. */
     readonly ignore?: readonly string[];
   };
@@ -196,6 +204,12 @@ export function hasEnded(bundle: UpgradeBundle): boolean {
 /** Returns whether a user has requested to abort an update that has not ended. */
 export function isAbortRequested(bundle: UpgradeBundle): boolean {
   return bundle.metadata.annotations?.[abortAnnotation] === 'true' && !hasEnded(bundle);
+}
+
+/** Returns whether an update waits for a maintenance window only, by the condition that the controller has set. */
+export function isWaitingForWindow({ status, spec }: UpgradeBundle): boolean {
+  const updated = listOf(status?.conditions).find(({ type }) => type === 'Updated');
+  return !spec.hold && ['OutsideWindow', 'ClockNotTrusted'].includes(textOf(updated?.['reason']) ?? '');
 }
 
 /** Returns the command line that withdraws a request to abort. */

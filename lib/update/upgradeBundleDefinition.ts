@@ -195,6 +195,24 @@ const spec: Schema = {
       maxItems: 64,
       'x-kubernetes-list-type': 'set',
     },
+    windows: {
+      type: 'array',
+      description:
+        'Weekly times in which an update may start, such as “Sat 22:00-04:00 Europe/Berlin”. Loading does not wait for them.',
+      items: {
+        type: 'string',
+        maxLength: 100,
+        pattern: '^[A-Za-z,-]+ +[0-9]{1,2}:[0-9]{2}-[0-9]{1,2}:[0-9]{2} +[A-Za-z][A-Za-z0-9_+/-]*$',
+      },
+      maxItems: 16,
+      'x-kubernetes-list-type': 'set',
+    },
+    windowNeeds: {
+      type: 'string',
+      description: 'The time that must be left in a window when an update starts; 2h if absent.',
+      maxLength: 20,
+      pattern: '^([0-9]+([.][0-9]+)?(ms|s|m|h))+$|^[0-9]+$',
+    },
     ignore: {
       type: 'array',
       description:

@@ -23,7 +23,16 @@ const specSchema = fieldsAt(
   listOf(fieldsAt(upgradeBundleDefinition(), 'spec')['versions'])[0],
   ...['schema', 'openAPIV3Schema', 'properties', 'spec'],
 );
-const texts = [digest, '4.19.3', '/mnt/drive', 'ack-4.19-api-removals', 'drains', 'AnyRisk'];
+const texts = [
+  'Sat 22:00-04:00 UTC',
+  '2h',
+  digest,
+  '4.19.3',
+  '/mnt/drive',
+  'ack-4.19-api-removals',
+  'drains',
+  'AnyRisk',
+];
 
 /** Returns a value other than the default for a schema of the definition. Fails for a pattern that no text has. */
 function sampleOf({ type, properties, items, enum: choices, pattern = '' }: Fields): unknown {

@@ -27,7 +27,7 @@ export const command = defineCommand({
     const host = { root: args.root, environment };
     const { EXECUTABLE: executable = '' } = environment;
     const mirror = executable === '' ? undefined : { host, secrets: mirrorSecretFolder, executable };
-    const settings = { node, folder, mirror, trust: offlineTrustOf(args), interval: args.interval * 1000 };
+    const settings = { node, folder, mirror, host, trust: offlineTrustOf(args), interval: args.interval * 1000 };
     await runController(cluster, settings, context);
   },
 });

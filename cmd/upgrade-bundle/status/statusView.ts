@@ -1,9 +1,13 @@
 import { conditionsOf } from '../../../lib/cluster/storedObject.ts';
+import { messageOf } from '../../../lib/errors.ts';
 import { nameSome } from '../../../lib/failures.ts';
+import { findWindow, formatWindowTime, usualNeeds } from '../../../lib/update/maintenanceWindow.ts';
 import type { NodeMirror } from '../../../lib/update/mirrorStates.ts';
 import {
   hasEnded,
   isAbortRequested,
+  isAtLeast,
+  isWaitingForWindow,
   phaseOf,
   summarizeNodes,
   type NodePhase,
@@ -56,8 +60,8 @@ const mendNodes = 'fix what the failed nodes name; their agents try again';
 /** Conditions that name a problem if they are true. */
 const problems: Readonly<Record<string, Accent>> = { Stalled: 'bad', ImagesMissing: 'bad', PoolsPaused: 'doubtful' };
 
-/** Describes the status of a cluster. */
-export function viewStatus({ bundle, elapsed, mirrors: states }: ClusterStatus): StatusView {
+/** Describes the status of a cluster. `now`: milliseconds since 1970. */
+export function viewStatus({ bundle, elapsed, mirrors: states }: ClusterStatus, now = Date.now()): StatusView {
   const mirrors = states.map(describeMirror);
   if (!bundle) {
     const title = 'Waiting for a bundle to be detected or applied';
@@ -66,7 +70,8 @@ export function viewStatus({ bundle, elapsed, mirrors: states }: ClusterStatus):
   const { version, release, hops, nodes = [] } = bundle.status ?? {};
   const problem = describeProblem(bundle);
   const { digest, file } = bundle.spec.bundle;
-  const isHeld = (bundle.spec.hold && !hasEnded(bundle)) || phaseOf(bundle) === 'Held';
+  const waitsForWindow = isWaitingForWindow(bundle);
+  const isHeld = (bundle.spec.hold && !hasEnded(bundle)) || (phaseOf(bundle) === 'Held' && !waitsForWindow);
   const facts: [string, string | undefined][] = [
     ['Version', version],
     ['Updates', hops?.map((hop) => `${hop.version} ${hop.phase}`).join(', ')],
@@ -74,6 +79,7 @@ export function viewStatus({ bundle, elapsed, mirrors: states }: ClusterStatus):
     ['Bundle', digest ?? 'no digest is allowed: oc adm-upgrade-bundle apply does that'],
     ['Place', file],
     ['Held', isHeld ? 'until oc adm-upgrade-bundle resume' : undefined],
+    ['Window', waitsForWindow ? conditionsOf(bundle).get('Updated')?.message : describeWindow(bundle, now)],
   ];
   return {
     title: formatTitle(bundle, elapsed),
@@ -87,6 +93,19 @@ export function viewStatus({ bundle, elapsed, mirrors: states }: ClusterStatus):
     nodes: nodes.toSorted((a, b) => nodeOrder.indexOf(a.phase) - nodeOrder.indexOf(b.phase)),
     mirrors,
   };
+}
+
+/** Says when the next update may begin; undefined without maintenance windows, and after it has begun. */
+function describeWindow(bundle: UpgradeBundle, now: number): string | undefined {
+  const { windows = [], windowNeeds = usualNeeds } = bundle.spec;
+  if (windows.length === 0 || hasEnded(bundle) || isAtLeast(bundle, 'Upgrading')) return undefined;
+  try {
+    const { open, next } = findWindow(windows, windowNeeds, now);
+    if (open) return `open until ${formatWindowTime(open.ends, open)}`;
+    return next ? `the update begins from ${formatWindowTime(next.begins, next)} on` : `none has ${windowNeeds}`;
+  } catch (error) {
+    return messageOf(error);
+  }
 }
 
 function describeMirror({ node, versions, content, requests, lacking }: NodeMirror): StatusRow {

@@ -9,6 +9,14 @@ import type { LeaseOptions } from '../../cluster/lease.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 
+/** A clock of the cluster: its time and that of this process, in milliseconds since 1970. */
+export interface ClockReading {
+  readonly now: number;
+  readonly own: number;
+  /** Whether the node of the controller has its time from a server (NTP); undefined if it does not say. */
+  readonly isSynchronized: boolean | undefined;
+}
+
 /** The state of the cluster in one round of the controller. */
 export interface Observation {
   readonly cluster: Cluster;
@@ -29,6 +37,8 @@ export interface Observation {
   readonly restore: (options?: { readonly pools: boolean }) => Promise<void>;
   /** Returns why nodes cannot pull a bundle from the mirrors of the control plane; undefined if they can, or if there are none. */
   readonly mirrorLack: (facts: BundleFacts) => Promise<string | undefined>;
+  /** Reads the clocks, which decide about maintenance windows. */
+  readonly clock: () => Promise<ClockReading>;
   /** Finds the images that nodes failed to pull. */
   readonly missing: (images: readonly string[]) => Promise<readonly MissingImage[]>;
 }
@@ -53,5 +63,7 @@ export interface RolloutOptions {
    * other controllers, in milliseconds; default 15 s. The shortest pause is a 15th of it.
    */
   readonly interval?: number;
+  /** Reads the clocks; by default those of the API server and of this process. */
+  readonly clock?: () => Promise<ClockReading>;
   readonly lease?: Pick<LeaseOptions, 'duration' | 'retryPeriod' | 'acquirePeriod'>;
 }

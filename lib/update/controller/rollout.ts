@@ -2,6 +2,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { messageOf } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
+import { isClockSynchronized } from '../../node/machine/clock.ts';
+import type { Host } from '../../node/machine/host.ts';
 import { ClusterView } from '../../cluster/clusterView.ts';
 import { leadWithLease } from '../../cluster/lease.ts';
 import { Rollout, watchedKinds } from './rolloutRound.ts';
@@ -20,6 +22,8 @@ interface ControllerSettings {
   readonly trust: VerifyTrust;
   /** What keeps the mirror of the node; undefined does not touch it. */
   readonly mirror?: Omit<MirrorKeeperOptions, 'interval'>;
+  /** The host whose clock decides about maintenance windows. */
+  readonly host: Host;
   /** The average pause between two checks of the cluster, in milliseconds. */
   readonly interval: number;
 }
@@ -30,18 +34,23 @@ interface ControllerSettings {
  */
 export async function runController(
   cluster: Cluster,
-  { node: identity, folder, trust, mirror, interval }: ControllerSettings,
+  { node: identity, folder, trust, mirror, host, interval }: ControllerSettings,
   context: Context,
 ): Promise<void> {
   const cache = new BundleCache(folder, trust);
   const readBundle: RolloutOptions['readBundle'] = (digest) => cache.recall(digest, context);
+  const clock = async () => {
+    const isSynchronized = await isClockSynchronized(host, context);
+    return { now: cluster.now(), own: Date.now(), isSynchronized };
+  };
   const { signal } = context;
   const keeping = mirror && keepMirror({ ...mirror, interval }, context);
   const mirrors = mirror && { mirrorFolder: mirror.secrets };
   const isOver = (): boolean => signal.aborted;
   while (!isOver()) {
     try {
-      await controlRollout(cluster, { identity, namespace: agentNamespace, readBundle, interval, ...mirrors }, context);
+      const options = { identity, namespace: agentNamespace, readBundle, interval, clock, ...mirrors };
+      await controlRollout(cluster, options, context);
     } catch (error) {
       context.log('warn', `this node cannot lead the rollout: ${messageOf(error)}`);
     }

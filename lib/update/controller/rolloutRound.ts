@@ -21,7 +21,7 @@ import { followProposals } from '../proposal.ts';
 import type { Site } from './readiness.ts';
 import { takeStep } from './rolloutStep.ts';
 import { RecordWriter } from './recordWriter.ts';
-import { defaultInterval, type RolloutOptions, type Observation } from './observation.ts';
+import { defaultInterval, type ClockReading, type RolloutOptions, type Observation } from './observation.ts';
 import { garbageCollect } from './garbageCollection.ts';
 import {
   activeBundle,
@@ -127,6 +127,7 @@ export class Rollout {
       pause: () => this.#pause(bundle, site.nodes.length),
       restore: ({ pools } = { pools: true }) => this.#pause(bundle, undefined, pools),
       mirrorLack: async (facts) => await this.#mirrors?.findLack(this.#cluster, site, facts),
+      clock: this.#options.clock ?? (() => Promise.resolve(this.#readClock())),
       missing: (images) => this.#findMissing(bundle, images),
     };
     const step = await takeStep(observation);
@@ -143,6 +144,10 @@ export class Rollout {
       await this.#cluster.delete({ apiVersion, kind, metadata: { name, namespace } });
     }
     return leases.filter(isOfNode);
+  }
+
+  #readClock(): ClockReading {
+    return { now: this.#cluster.now(), own: Date.now(), isSynchronized: undefined };
   }
 
   /** Reads ClusterVersion; at the beginning of an update from the cluster, because the watched copy may be old. */

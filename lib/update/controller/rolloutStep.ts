@@ -18,6 +18,7 @@ import { listPinnedReleases, removePins } from './garbageCollection.ts';
 import { isInstalled, isRefused, isRequested, readPercent } from '../releaseState.ts';
 import { readProgress } from './updateProgress.ts';
 import { requestUpdate } from './updateRequest.ts';
+import { findClosedWindow } from './windowGate.ts';
 import { nextHop, planHops } from '../hops.ts';
 import { beginNextHop, findCompleted, isHeld } from './nextHop.ts';
 import { abortAnnotation, hasEnded, phaseOf, summarizeNodes, type NodeProgress, type Phase } from '../upgradeBundle.ts';
@@ -148,6 +149,11 @@ async function update(observation: Observation): Promise<Step> {
   if (isInstalled(site.clusterVersion, release)) return follow(observation);
   const { obstacle, acknowledged } = await findObstacle(observation, { loads: false });
   if (obstacle) return stay(observation, ...acknowledged, obstacle);
+  const closed = await findClosedWindow(observation, facts);
+  if (closed) {
+    await observation.restore({ pools: !keepsPoolsPaused(bundle) });
+    return { phase: 'Held', conditions: [...acknowledged, ready, closed] };
+  }
   const { condition, ...backup } = awaitBackup(observation);
   // The record names the backup before the update is requested, so that no conflict and no kill can lose it.
   const recorded = new Set(bundle.status?.backups?.map(({ path }) => path));

@@ -22,8 +22,10 @@ const limits: Partial<Record<BundleCondition['type'], readonly [minutes: number,
   Updated: [120, 'see “oc adm upgrade” and “oc get machineconfigpool”'],
 };
 
-/** These wait for a decision of an administrator, and their condition says which one. */
-const decisions = ['NotAllowed', 'Held', 'AcknowledgementRequired', 'RiskNotAccepted'];
+/** These wait for a decision of an administrator or for a maintenance window, and their condition says which one. */
+const decisions = [
+  ...['NotAllowed', 'Held', 'AcknowledgementRequired', 'RiskNotAccepted', 'OutsideWindow', 'ClockNotTrusted'],
+];
 
 const unpause = 'if its nodes can reach a registry, resume the paused pool: set spec.paused to false';
 

@@ -79,6 +79,23 @@ describe('a dry run', () => {
     });
   }
 
+  it('of apply shows maintenance windows, and refuses windows that no update fits into', async () => {
+    const window = '--window=Sat 22:00-04:00 Europe/Berlin';
+    const { stdout, stderr } = await apply(window, '--window-needs=90m', '--dry-run=server');
+    expect(stdout, stderr)
+      .to.contain('+  windows:\n+    - Sat 22:00-04:00 Europe/Berlin\n')
+      .and.to.contain('+  windowNeeds: 90m\n');
+    for (const args of [[window, '--window-needs=7h'], ['--window=Sat 22:00'], ['--window-needs=2d']]) {
+      const refused = await apply(...args);
+      expect([refused.code, refused.stdout], refused.stderr).to.deep.equal([2, '']);
+    }
+    put('Loading', { hold: false, windows: ['daily 01:00-04:00 UTC'] });
+    expect((await run('status')).stdout).to.match(/^ {2}Window +(open until|the update begins from) .* UTC( on)?$/m);
+    expect((await run('apply', `--digest=${String(digests[0])}`, '--window=always', '--dry-run')).stdout).to.contain(
+      '-    - daily 01:00-04:00 UTC\n',
+    );
+  });
+
   it('on a server shows what the server refuses', async () => {
     put('Upgrading', { hold: false });
     const { code, stderr } = await run('apply', `--digest=${String(digests[0])}`, '--hold', '--dry-run=server');

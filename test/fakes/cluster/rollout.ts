@@ -2,6 +2,7 @@ import { writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { BundleFacts } from '../../../lib/update/bundleFacts.ts';
+import type { ClockReading } from '../../../lib/update/controller/observation.ts';
 import { controlRollout } from '../../../lib/update/controller/rollout.ts';
 import type { UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import type { ApiObject } from '../kubernetes/apiObjects.ts';
@@ -28,6 +29,8 @@ export class RolloutSite {
   readonly site: UpdatingSite;
   /** The facts of the bundle for controllers; undefined if no node has the bundle. */
   facts: BundleFacts | undefined = makeFacts();
+  /** The clocks that controllers read; by default those of the server and of this process. */
+  clock: ClockReading | undefined;
   /** The error of reading the facts. */
   unreadable: Error | undefined;
   readonly #token: boolean;
@@ -82,6 +85,7 @@ export class RolloutSite {
     const options = {
       ...{ identity, namespace: 'oc-upgrade-bundle', interval: 150, lease: { duration: 1000, retryPeriod: 50 } },
       ...(this.#mirrorFolder !== undefined && { mirrorFolder: this.#mirrorFolder }),
+      clock: () => Promise.resolve(this.clock ?? { now: Date.now(), own: Date.now(), isSynchronized: undefined }),
       readBundle: () => (this.unreadable ? Promise.reject(this.unreadable) : Promise.resolve(this.facts)),
     };
     const running = controlRollout(connected.cluster, options, context);

@@ -1,0 +1,23 @@
+import type { Context } from '../../context.ts';
+import { asFailure } from '../../errors.ts';
+import type { Host } from './host.ts';
+import { runProgram } from './programs.ts';
+
+/** The time for the answer of the host, in milliseconds. */
+const limit = 5000;
+
+/**
+ * Returns whether the clock of a host is synchronized (NTP), by the kernel as timedatectl tells it. Undefined if the host
+ * does not say so within five seconds.
+ */
+export async function isClockSynchronized(host: Host, context: Context): Promise<boolean | undefined> {
+  const args = ['show', '--property=NTPSynchronized', '--value'];
+  const within = { ...context, signal: AbortSignal.any([context.signal, AbortSignal.timeout(limit)]) };
+  const result = await runProgram(host, 'timedatectl', args, within).catch((error: unknown) => {
+    if (context.signal.aborted) throw error;
+    if (!within.signal.aborted) asFailure(error);
+    return undefined;
+  });
+  const answer = result?.stdout.trim();
+  return answer === 'yes' || answer === 'no' ? answer === 'yes' : undefined;
+}
