@@ -6,8 +6,8 @@ export const shellGroup = 'For the shell:';
 /** The commands of every program. */
 export const shellCommands: readonly CommandEntry[] = [
   {
-    usage: 'completion',
-    describe: 'Print the commands that let oc and kubectl complete the plugins',
+    usage: 'completion [shell]',
+    describe: 'Print a completion script for a shell, or links for oc and kubectl',
     group: shellGroup,
     load: () => import('../completion/completion.ts'),
   },

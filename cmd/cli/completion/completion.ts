@@ -2,12 +2,16 @@ import { basename, dirname, join } from 'node:path';
 import { PluginError } from '../../../lib/errors.ts';
 import { defineCommand } from '../command.ts';
 import { plugins } from '../programChoice.ts';
+import { scripts, shells } from './scripts.ts';
 import { Lines } from '../../../lib/lines.ts';
 
-/** `completion`: prints the commands that link the plugins to the names by which oc and kubectl complete them. */
+/** `completion`: prints a script for a shell, or the commands that link the plugins to the names by which oc and kubectl complete them. */
 export const command = defineCommand({
   details:
-    'In bash, zsh and fish, oc (from 4.15) and kubectl (from 1.26) complete the words of a plugin. They call a program on the path: ' +
+    'With a shell, prints a script for its start-up file, such as “source <(oc adm-upgrade-bundle completion bash)” in ~/.bashrc, after ' +
+    'the completion of oc. It needs no links, and fits every version of oc. On PowerShell: ' +
+    '“oc adm-upgrade-bundle completion powershell | Out-String | Invoke-Expression”.\n\n' +
+    'Without a shell: in bash, zsh and fish, oc (from 4.15) and kubectl (from 1.26) complete the words of a plugin. They call a program on the path: ' +
     'oc_complete-… or kubectl_complete-…, with the name of the plugin. A link to the plugin is that program. An rpm has the links. ' +
     'Otherwise, review the printed commands, and run them once:\n\n' +
     '  oc adm-upgrade-bundle completion | sudo sh\n\n' +
@@ -16,9 +20,19 @@ export const command = defineCommand({
     'Names of UpgradeBundles and nodes come from the cluster, within two seconds. Nothing else uses the network: versions come ' +
     'from bundles and mirror directories on this machine, and contexts from the kubeconfig. Names with characters that a shell ' +
     'could expand, such as spaces, quotes or $, are not offered.',
+  positionals: {
+    shell: { type: 'string', choices: shells, describe: 'Shell to print a script for' },
+  },
   options: {},
-  examples: [['', 'Print the commands']],
-  async run(_args, { environment, terminal }) {
+  examples: [
+    ['bash', 'Print the script for bash'],
+    ['', 'Print the commands that make links'],
+  ],
+  async run({ shell }, { environment, terminal }) {
+    if (shell !== undefined) {
+      terminal.print(Lines.split(scripts[shell]));
+      return;
+    }
     const { findOnPath } = await import('../../../lib/node/machine/programs.ts');
     const { shellWord } = await import('../../../lib/shellWord.ts');
     const lines: string[] = [];

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
+import { executeProgram } from '../../../support/program/execution.ts';
 import { requirePeer, run, runSuccessfully, type Peer } from '../../../support/peers.ts';
 
 const executable = fileURLToPath(new URL('../../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
@@ -53,12 +54,37 @@ zpty -r z out '*verify upgrade-4.20.4-x86_64.tar *'
 zpty -d z
 `;
 
+/** Loads our script after a completion of oc, and completes the line in LINE. */
+const completeByOurs = `
+__former() { COMPREPLY=(former); }
+complete -F __former oc
+eval "$SCRIPT"
+compopt() { :; }
+COMP_LINE="$LINE" COMP_POINT=\${#LINE}
+"$(complete -p oc | sed 's/.*-F \\([^ ]*\\).*/\\1/')" oc
+printf '%s\\n' "\${COMPREPLY[@]}"
+`;
+
+/** The same in zsh: types the line and Tab, and waits until it has the name of the bundle. */
+const completeByOursInZsh = `
+zmodload zsh/zpty
+zpty z zsh -f -i
+zpty -w z 'autoload -Uz compinit && compinit -u -D; __former() { compadd former }; compdef __former oc; eval "$SCRIPT"; echo READY\${:-1}'
+zpty -r z out '*READY1*'
+zpty -w -n z 'oc adm-upgrade-bundle verify upg'$'\\t'
+zpty -r z out '*verify upgrade-4.20.4-x86_64.tar *'
+zpty -w -n z $'\\x15''oc get form'$'\\t'
+zpty -r z out '*oc get former *'
+zpty -d z
+`;
+
 describe('a shell that completes names of a drive, a folder and a kubeconfig', () => {
   let folder: string;
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), 'completion-shells-'));
     await mkdir(join(folder, 'bin'));
-    for (const name of ['kubectl', 'podman', 'skopeo', 'standin']) await symlink(executable, join(folder, 'bin', name));
+    for (const name of ['kubectl', 'podman', 'skopeo', 'standin', 'oc', 'oc-adm_upgrade_bundle'])
+      await symlink(executable, join(folder, 'bin', name));
     for (const name of hostile) {
       const file = name.replaceAll('/', '');
       for (const bundle of [`upgrade-4.20.3${file}-x86_64.tar`, `upgrade-4.20.3-x86_64${file}.tar`, `${file}.tar`])
@@ -113,6 +139,47 @@ describe('a shell that completes names of a drive, a folder and a kubeconfig', (
         expect(stdout.trim().split('\n'), words.join(' ')).to.deep.equal(offered);
       }
     });
+
+  const own = async (shell: string): Promise<string> =>
+    (await executeProgram('oc-adm_upgrade_bundle', ['completion', shell])).stdout;
+
+  it('runs none of them in bash: our own script, which leaves oc to its own', async function () {
+    requirePeer(this, 'bash');
+    const source = await own('bash');
+    for (const [line, offered] of [
+      ...lines.map(([words, found]) => [['oc adm-upgrade-bundle', ...words].join(' '), found] as const),
+      ['oc adm-upgrade-bundle create --version=', ['4.20.4']] as const,
+      ['oc adm-upgrade-bundle abo', ['abort']] as const,
+      ['oc get po', ['former']] as const,
+      ['oc adm-upgr', ['former']] as const,
+    ]) {
+      const args = ['--norc', '-c', completeByOurs];
+      const env = environment({ SCRIPT: source, LINE: line });
+      const { stdout } = await run('bash', args, { cwd: folder, env });
+      await expectNothingRan();
+      expect(stdout.trim().split('\n'), line).to.deep.equal(offered);
+    }
+  });
+
+  it('runs none of them in zsh: our own script, which leaves oc to its own', async function () {
+    requirePeer(this, 'zsh');
+    const env = environment({ SCRIPT: await own('zsh') });
+    expect((await run('zsh', ['-f', '-c', completeByOursInZsh], { cwd: folder, env })).code).to.equal(0);
+    await expectNothingRan();
+  });
+
+  it('runs none of them in fish: our own script', async function () {
+    requirePeer(this, 'fish');
+    const source = join(folder, 'own.fish');
+    await writeFile(source, await own('fish'));
+    for (const [words, offered] of lines) {
+      const env = environment({ LINE: ['oc', 'adm-upgrade-bundle', ...words].join(' ') });
+      const completed = `source ${source}; complete -C "$LINE"`;
+      const { stdout } = await run('fish', ['--no-config', '-c', completed], { cwd: folder, env });
+      await expectNothingRan();
+      expect(stdout.trim().split('\n'), words.join(' ')).to.deep.equal(offered);
+    }
+  });
 
   it('runs none of them in zsh', async function () {
     requirePeer(this, 'zsh', 'kubectl');
