@@ -1,5 +1,5 @@
 import { isPluginError, PluginError } from '../../lib/errors.ts';
-import { namesOf, type Command, type Option, type OptionRecord } from './command.ts';
+import { namesOf, type Command, type Option, type OptionRecord, type Suggestion } from './command.ts';
 import { readDuration } from '../../lib/waiting.ts';
 import { commonOptions } from './commonOptions.ts';
 import { findSimilar } from './similar.ts';
@@ -114,6 +114,7 @@ async function readValue(name: string, option: Option, given: readonly unknown[]
     .flat()
     .filter((value) => value !== undefined)
     .map((value) => (option.anyCase && typeof value === 'string' ? value.toLowerCase() : value))
+    .map((value) => (typeof value === 'string' ? (option.synonyms?.[value] ?? withoutKind(value, option)) : value))
     .map((value) => (option.isTime ? readSeconds(value) : value));
   if (values.length > 1 && !option.repeatable) throw new PluginError('usage', `${name} is given more than once`);
   if (values.length === 0 && option.required) throw new PluginError('usage', `${name} is missing`);
@@ -155,6 +156,17 @@ export async function checkValue(
       hint: similar && `Did you mean ${similar}?`,
     });
   }
+}
+
+/** The kinds that oc prints before names, as it takes them: `node/worker-0`. */
+const kindsOf: Partial<Record<Suggestion, RegExp>> = {
+  nodes: /^(?:no|nodes?)\//,
+  'upgrade-bundles': /^upgradebundles?(?:\.upgrade-bundle\.openshift\.io)?\//,
+};
+
+function withoutKind(value: string, { suggest }: Option): string {
+  const kind = suggest && kindsOf[suggest];
+  return kind ? value.replace(kind, '') : value;
 }
 
 /** Returns a time of the command line in seconds; NaN if it is malformed. */

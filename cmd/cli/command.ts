@@ -39,6 +39,8 @@ export interface Option {
   readonly choices?: readonly string[];
   /** The values that a shell suggests if there are no choices; undefined for none. */
   readonly suggest?: Suggestion;
+  /** Other words for choices, which people try: `show` for `status`. */
+  readonly synonyms?: Readonly<Record<string, string>>;
   /** The choices are in lower case, and accepted in any case. */
   readonly anyCase?: true;
   /** The number is a time in seconds: `90s`, `1m30s` and `2h` are accepted too. */
@@ -149,6 +151,8 @@ export interface CommandEntry {
   readonly describe: string;
   /** The heading of its group in the help of the program; `Commands:` by default. */
   readonly group?: string;
+  /** Words that people try in its place, which an error answers with its name. */
+  readonly reflexes?: readonly string[];
   /** A DaemonSet or another command runs it, so only `help --all` lists it. */
   readonly isInternal?: true;
   load(): Promise<{ readonly command: Command }>;

@@ -122,7 +122,8 @@ function checkCommandWord(
 ): void {
   const word = values[Object.keys(positionals)[0] ?? ''];
   if (typeof word !== 'string' || !/^[a-z]+$/.test(word)) return;
-  const isSimilar = findSimilar(word, program.commands.map(commandNameOf)) !== undefined;
+  const names = program.commands.flatMap((entry) => [commandNameOf(entry), ...(entry.reflexes ?? [])]);
+  const isSimilar = findSimilar(word, names) !== undefined;
   const meant = rest.map((each) => ` ${each}`).join('');
   if (isSimilar) throw unknownCommand(word, program);
   if (meant !== '')
@@ -130,7 +131,8 @@ function checkCommandWord(
 }
 
 function unknownCommand(word: string, program: Program): PluginError {
-  const similar = findSimilar(word, program.commands.map(commandNameOf));
+  const meant = program.commands.find(({ reflexes = [] }) => reflexes.includes(word));
+  const similar = meant ? commandNameOf(meant) : findSimilar(word, program.commands.map(commandNameOf));
   return new PluginError('usage', `unknown command “${word}”`, { hint: similar && `Did you mean ${similar}?` });
 }
 

@@ -12,23 +12,27 @@ export const mirrorRegistry: Program = {
       load: () => import('./bundle.ts'),
     },
     {
-      usage: 'plan',
+      usage: 'plan [target]',
       describe: 'Show what an upgrade would change on this host',
+      reflexes: ['diff', 'check', 'preflight'],
       load: () => import('./plan.ts'),
     },
     {
       usage: 'certs <action>',
       describe: 'Show or renew the certificates of the mirror registry, or print what clients need to trust it',
+      reflexes: ['cert', 'certificates', 'renew'],
       load: () => import('./certs.ts'),
     },
     {
-      usage: 'upgrade',
+      usage: 'upgrade [target]',
       describe: 'Upgrade the mirror registry of this host, and renew its certificates',
+      reflexes: ['update', 'apply'],
       load: () => import('./upgrade.ts'),
     },
     {
       usage: 'rollback',
       describe: 'Roll back the last upgrade or renewal',
+      reflexes: ['undo', 'revert', 'abort'],
       load: () => import('./rollback.ts'),
     },
     {
@@ -44,11 +48,13 @@ export const mirrorRegistry: Program = {
     {
       usage: 'status',
       describe: 'Show the mirror registry of this host and the source of each setting',
+      reflexes: ['show', 'get', 'info', 'inspect', 'list'],
       load: () => import('./status.ts'),
     },
     {
       usage: 'uninstall',
       describe: 'Remove the mirror registry from this host, with or without its data',
+      reflexes: ['remove', 'delete'],
       load: () => import('./uninstall.ts'),
     },
     ...shellCommands,

@@ -2,7 +2,7 @@ import { PluginError } from '../../lib/errors.ts';
 import { defineCommand } from '../cli/command.ts';
 import { findInstallation, registryHostOptions, podmanOption, renewalOptions } from './options.ts';
 import { exitCodeOf, formatPlan, makePlan, planOptions, toPlainPlan } from './planReport.ts';
-import { upgradeOptions } from './target.ts';
+import { bundlePositional, withBundle, upgradeOptions } from './target.ts';
 import { Lines } from '../../lib/lines.ts';
 
 /** `plan`: shows the changes of an upgrade. */
@@ -10,6 +10,7 @@ export const command = defineCommand({
   details:
     'Compares the images, units and certificates of the host with the given release. Asks podman which images it has, and changes nothing. ' +
     'Everything that the plan does not list stays as it is, byte for byte. Checks no signature: none covers the images of a mirror registry.',
+  positionals: bundlePositional,
   options: {
     ...upgradeOptions,
     timer: {
@@ -24,10 +25,11 @@ export const command = defineCommand({
   examples: [
     ['', 'Show whether certificates need renewal'],
     ['--version=2.0.11 --diff', 'Show what an upgrade would change, as a diff'],
-    ['--bundle=mirror-registry-2.0.11-x86_64.tar', 'Plan an upgrade from a bundle'],
+    ['mirror-registry-2.0.11-x86_64.tar', 'Plan an upgrade from a bundle'],
     ['--detailed-exitcode --quiet', 'Tell a script whether there is something to do'],
   ],
-  async run(args, { terminal, environment, executable, context, setExitCode }) {
+  async run(given, { terminal, environment, executable, context, setExitCode }) {
+    const args = withBundle(given);
     const { formatTimer } = await import('./timer.ts');
     if (args.timer && args.output !== undefined) throw new PluginError('usage', '--timer excludes --output');
     if (args.timer) {

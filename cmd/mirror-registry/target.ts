@@ -56,6 +56,20 @@ export const upgradeOptions = inGroup('Target:', {
   insecure: registryOptions.insecure,
 });
 
+/** The bundle as an argument. */
+export const bundlePositional = {
+  target: { type: 'string', describe: 'Same as --bundle', suggest: 'paths' },
+} as const satisfies OptionRecord;
+
+/** Returns the arguments with the bundle that the argument or `--bundle` names. Throws `usage` for both. */
+export function withBundle<
+  Given extends { readonly target?: string | undefined; readonly bundle?: string | undefined },
+>(args: Given): Given {
+  if (args.target !== undefined && args.bundle !== undefined)
+    throw new PluginError('usage', 'give only one of the argument and --bundle');
+  return { ...args, bundle: args.bundle ?? args.target };
+}
+
 /** The arguments of `openTarget` for a command that takes only a bundle from this machine or a registry. */
 export const noTarget = {
   ...{ version: undefined, targetQuay: undefined, targetRedis: undefined, targetPause: undefined },

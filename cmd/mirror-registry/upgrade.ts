@@ -5,7 +5,7 @@ import { defineCommand } from '../cli/command.ts';
 import { dryRunOf } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
 import { exitCodeOf, formatPlan, makePlan, planOptions, toPlainPlan } from './planReport.ts';
-import { openTarget, releaseDigestOption, upgradeOptions } from './target.ts';
+import { bundlePositional, withBundle, openTarget, releaseDigestOption, upgradeOptions } from './target.ts';
 import { joinParagraphs } from '../../lib/lines.ts';
 
 /** `upgrade`: runs the plan of an upgrade. */
@@ -16,6 +16,7 @@ export const command = defineCommand({
     'interrupted run resumes. A host that is up to date is not changed, and nothing is restarted. Checks no signature, because none ' +
     'covers the images of a mirror registry: --digest proves a bundle.\n\n' +
     'Exits with 0 if it is done or there is nothing to do, 3 if everything was restored, 4 if that failed too. Does not ask for confirmation.',
+  positionals: bundlePositional,
   options: {
     ...dryRunOf('With client or server, only print the plan'),
     ...planOptions,
@@ -27,7 +28,7 @@ export const command = defineCommand({
   },
   examples: [
     ['--version=2.0.11', 'Upgrade to a release; podman pulls its images'],
-    ['--bundle=mirror-registry-2.0.11-x86_64.tar', 'Upgrade from a bundle'],
+    ['mirror-registry-2.0.11-x86_64.tar', 'Upgrade from a bundle'],
     [
       '--bundle=registry.example.com:8443/openshift/mirror-registry-bundle',
       'Upgrade to the newest release in the registry itself',
@@ -35,7 +36,8 @@ export const command = defineCommand({
     ['--version=2.0.11 --dry-run --diff', 'Show what would change'],
     ['', 'Renew certificates that need it, and restart the registry'],
   ],
-  async run(args, { context, terminal, environment, setExitCode }) {
+  async run(given, { context, terminal, environment, setExitCode }) {
+    const args = withBundle(given);
     const { upgradeRegistry } = await import('../../lib/registry-host/change/upgrade.ts');
     if (args.dryRun !== 'none') {
       const { plan, unfinished, forecast } = await makePlan(args, environment, context);

@@ -19,11 +19,13 @@ export const releaseMirrorConfig: Program = {
     {
       usage: 'list <what>',
       describe: 'List the versions of a channel, the channels of a version, or a path of updates',
+      reflexes: ['get', 'show', 'channels', 'versions'],
       load: () => import('./list.ts'),
     },
     {
       usage: 'prune',
       describe: 'Remove releases that are no longer needed from a registry or a mirror directory',
+      reflexes: ['delete', 'clean', 'remove'],
       load: () => import('./prune.ts'),
     },
     ...shellCommands,

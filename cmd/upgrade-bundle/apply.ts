@@ -139,7 +139,7 @@ export const command = defineCommand({
     ['upgrade-4.19.4-x86_64.tar --allow-extra-images=all', 'Load the images outside the release too'],
     ['--device=/dev/sdb --digest=sha256:…', 'Allow a bundle on a device of a node'],
   ],
-  async run(args, { context, terminal, environment }) {
+  async run(args, { context, terminal, environment, stdin }) {
     const { formatSubject } = await import('../../lib/cluster/finding.ts');
     const { findLeftOut } = await import('../../lib/readiness/preflight/preflight.ts');
     const { allowBundle } = await import('../../lib/update/bundleRecord.ts');
@@ -150,7 +150,7 @@ export const command = defineCommand({
     const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
     const named = requireNamed(args);
     using cluster = await openCluster(args, environment, context, args.dryRun);
-    const { request, evidence } = await identifyNamed(cluster, named, args, { context, terminal });
+    const { request, evidence } = await identifyNamed(cluster, named, args, { context, terminal, stdin });
     const settings = readSettings(args, evidence?.extraImages, context);
     const { base } = evidence ?? {};
     for (const { subject, message } of base?.images ? await findLeftOut(cluster, base) : [])

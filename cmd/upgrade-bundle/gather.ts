@@ -5,7 +5,7 @@ import { shellCommand } from '../../lib/shellWord.ts';
 import { redacted } from '../../lib/urlPasswords.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatCount } from '../cli/format.ts';
-import { clusterAccessOptions, outputOption } from '../cli/options.ts';
+import { checkPlace, clusterAccessOptions, formatOption } from '../cli/options.ts';
 
 /** `gather`: writes the state of an update into a folder or a tar. */
 export const command = defineCommand({
@@ -18,6 +18,8 @@ export const command = defineCommand({
   options: {
     'dest-dir': {
       type: 'string',
+      alias: 'output',
+      check: checkPlace,
       describe: 'New folder for the files (default: upgrade-bundle-gather-TIME)',
       suggest: 'folders',
     },
@@ -26,7 +28,7 @@ export const command = defineCommand({
       type: 'boolean',
       describe: 'Write the folder, and print each redacted line and the command that packs it',
     },
-    ...outputOption(),
+    ...formatOption(),
     ...clusterAccessOptions,
   },
   examples: [
@@ -82,7 +84,7 @@ export const command = defineCommand({
       ...(args.review ? [shellCommand`To pack it: tar -cf ${`${folder}.tar`} ${folder}`] : []),
     );
     const result = { output, files, failures, redacted: counts, ...(args.review && { places }) };
-    await terminal.printResult(args.output, result, words);
+    await terminal.printResult(args.format, result, words);
   },
 });
 

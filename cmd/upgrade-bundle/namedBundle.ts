@@ -24,7 +24,7 @@ export const namedArgument = {
   bundle: {
     type: 'string',
     suggest: 'bundles',
-    describe: 'Bundle on this machine, or the .yaml or .sha256 file beside it',
+    describe: 'Bundle on this machine, the .yaml or .sha256 file beside it, or - for a .yaml on the standard input',
   },
 } as const;
 
@@ -41,6 +41,9 @@ export const namedOptions = inGroup('Bundle:', {
 
 /** The options that decide whether to trust the bundle, and for the cluster. */
 export const namedTrustOptions = { ...offlineTrustOptions, ...signedImagesOption, ...clusterAccessOptions } as const;
+
+/** The largest UpgradeBundle on the standard input, in bytes. */
+const inputLimit = 1024 * 1024;
 
 type NamedBundle = Arguments<typeof namedArgument & typeof namedOptions & typeof namedTrustOptions>;
 
@@ -61,22 +64,28 @@ export async function identifyNamed(
   cluster: Cluster,
   named: string | undefined,
   args: NamedBundle,
-  { context, terminal }: Pick<CommandSession, 'context' | 'terminal'>,
+  { context, terminal, stdin }: Pick<CommandSession, 'context' | 'terminal' | 'stdin'>,
 ): Promise<{ readonly request: BundleRequest; readonly evidence: BundleEvidence | undefined }> {
-  const { identifyBundle } = await import('../../lib/bundle/identity.ts');
+  const { identifyBundle, parseIdentity } = await import('../../lib/bundle/identity.ts');
+  const { readSmallInput } = await import('../../lib/content/files/smallFile.ts');
   const { addAgentTrust, checkAgents } = await import('../../lib/update/install/agentTrustCheck.ts');
   const hashing = { ...context, onEvent: terminal.transfer('Reading') };
   const trust = await addAgentTrust(cluster, offlineTrustOf(args), context);
   const given = args.digest === undefined ? undefined : readDigest(args.digest);
-  const own = named === undefined ? undefined : await identifyBundle(named, trust, hashing);
+  const source = named === '-' ? 'the standard input' : named;
+  const identify = async (path: string) =>
+    path === '-'
+      ? parseIdentity(String(await readSmallInput(stdin, inputLimit)), 'the standard input')
+      : identifyBundle(path, trust, hashing);
+  const own = named === undefined ? undefined : await identify(named);
   if (own && given !== undefined && own.digest !== given) {
-    throw new PluginError('digest-mismatch', `${String(named)} has another digest than --digest: ${own.digest}`, {
+    throw new PluginError('digest-mismatch', `${String(source)} has another digest than --digest: ${own.digest}`, {
       hint: 'One of the two is wrong. Do not apply the bundle before you know which.',
     });
   }
   if (own && !own.evidence) {
     const stated = [own.version, own.digest].filter((each) => each !== undefined).join(', ');
-    const message = `nothing is verified: ${String(named)} only states ${stated}. Give the bundle itself to check it`;
+    const message = `nothing is verified: ${String(source)} only states ${stated}. Give the bundle itself to check it`;
     context.log('warn', message);
   }
   const digest = own?.digest ?? given;

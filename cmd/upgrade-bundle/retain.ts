@@ -26,14 +26,14 @@ export const command = defineCommand({
     ['upgrade-4.19.4-x86_64.tar', 'Retain the bundle of the running release 4.19.4'],
     ['--device=/dev/sdb --digest=sha256:…', 'Retain a bundle on a device of a node'],
   ],
-  async run(args, { context, terminal, environment }) {
+  async run(args, { context, terminal, environment, stdin }) {
     const { retainBundle } = await import('../../lib/update/mirror/retainBundle.ts');
     const { suffixOf } = await import('../release-mirror-config/applyReport.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
     const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
     const named = requireNamed(args);
     using cluster = await openCluster(args, environment, context, args.dryRun);
-    const { request, evidence } = await identifyNamed(cluster, named, args, { context, terminal });
+    const { request, evidence } = await identifyNamed(cluster, named, args, { context, terminal, stdin });
     const retention = await retainBundle(cluster, request);
     const { bundle, outcome, version, lacking } = retention;
     if (lacking && evidence?.base)

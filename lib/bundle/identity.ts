@@ -114,7 +114,11 @@ export const identityFields = [
   ['releaseDigest', 'release digest'],
 ] as const;
 
-function parseIdentity(text: string, path: string): BundleIdentity {
+/**
+ * Reads the UpgradeBundle that `create` writes beside a bundle. `path` is for messages. Throws `invalid-file` without exactly
+ * one.
+ */
+export function parseIdentity(text: string, path: string): BundleIdentity {
   const objects = readObjects(text, path);
   const [object] = objects.filter(({ kind }) => kind === 'UpgradeBundle');
   const { digest, version, releaseDigest } = fieldsAt(object, 'spec', 'bundle');

@@ -14,7 +14,7 @@ export const command = defineCommand({
     'Before that it checks preflight, the control plane, etcd and disruption budgets. Afterwards the node is as before. If this ' +
     'command ends early, the node ends the drill by itself. The agents of install must run on the node.',
   positionals: {
-    node: { type: 'string', describe: 'The node' },
+    node: { type: 'string', describe: 'The node', suggest: 'nodes' },
   },
   options: {
     pool: {

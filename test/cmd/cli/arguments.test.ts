@@ -3,6 +3,7 @@ import { executeProgram } from '../../support/program/execution.ts';
 import { parse, normalizeWords } from '../../../cmd/cli/program.ts';
 import { camelCase } from '../../../cmd/cli/arguments.ts';
 import { namesOf, type Option } from '../../../cmd/cli/command.ts';
+import { withBundle } from '../../../cmd/mirror-registry/target.ts';
 import { commonOptions, normalizeWord } from '../../../cmd/cli/commonOptions.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { programs } from '../../support/project/docs.ts';
@@ -146,6 +147,47 @@ describe('the arguments of commands', () => {
           readLine('upgrade-bundle', 'apply', '--digest=sha256:' + 'a'.repeat(64), `--${name}`, value),
           'usage',
         );
+    }
+  });
+
+  it('may have the kind before a name, as oc prints it', async () => {
+    for (const name of ['node/worker-0', 'nodes/worker-0', 'no/worker-0', 'worker-0'])
+      expect(await readLine('upgrade-bundle', 'drill', name), name).to.include({ node: 'worker-0' });
+    for (const name of ['upgradebundle/a', 'upgradebundles/a', 'upgradebundle.upgrade-bundle.openshift.io/a', 'a'])
+      for (const verb of ['status', 'resume', 'abort', 'clean'])
+        expect(await readLine('upgrade-bundle', verb, name), name).to.include({ name: 'a' });
+  });
+
+  it('of plan and upgrade may be the bundle, without its option', async () => {
+    for (const verb of ['plan', 'upgrade']) {
+      expect(await readLine('mirror-registry', verb, 'a.tar')).to.include({ target: 'a.tar' });
+      const { code, stderr } = await executeProgram('oc-adm_mirror_registry', [verb, 'a.tar', '--bundle=b.tar']);
+      expect([code, stderr.split('\n')[0]]).to.deep.equal([
+        ...[2, 'error (usage): give only one of the argument and --bundle'],
+      ]);
+    }
+    expect(withBundle({ target: 'a.tar' })).to.deep.equal({ target: 'a.tar', bundle: 'a.tar' });
+    expect(await readLine('mirror-registry', 'certs', 'show')).to.include({ action: 'status' });
+    for (const option of ['--output=state', '--dest-dir=state'])
+      expect(await readLine('upgrade-bundle', 'gather', option, '-o', 'json')).to.include({
+        ...{ destDir: 'state', format: 'json' },
+      });
+  });
+
+  it('answer a word that people try with the command for it', async () => {
+    for (const program of programs) {
+      const own = program.commands.map(({ usage }) => usage.split(' ', 1)[0]);
+      const words = program.commands.flatMap(({ reflexes = [] }) => reflexes);
+      expect(new Set(words).size).to.equal(words.length);
+      expect(own).to.not.include.any.members(words);
+      for (const { usage, reflexes = [] } of program.commands)
+        for (const word of reflexes) {
+          const { hint } = await failureOf(
+            parse(program, [word], () => Promise.resolve()),
+            'usage',
+          );
+          expect(hint, word).to.equal(`Did you mean ${usage.split(' ', 1)[0] ?? ''}?`);
+        }
     }
   });
 

@@ -1,10 +1,11 @@
+import { readFile } from 'node:fs/promises';
 import { expect } from 'chai';
 import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { runProgram } from '../../support/content/creation.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
-import type { Execution } from '../../support/program/execution.ts';
+import { executeProgram, type Execution } from '../../support/program/execution.ts';
 
 const api = { apiVersion: 'upgrade-bundle.openshift.io/v1alpha1', kind: 'UpgradeBundle' };
 const name = '4.19.4-x86-64';
@@ -94,6 +95,17 @@ describe('a dry run', () => {
     expect((await run('apply', `--digest=${String(digests[0])}`, '--window=always', '--dry-run')).stdout).to.contain(
       '-    - daily 01:00-04:00 UTC\n',
     );
+  });
+
+  it('of apply takes the file beside a bundle from the standard input', async () => {
+    const stdin = await readFile(`${bundle.path}.yaml`, 'utf8');
+    for (const words of [['-f', '-'], ['-']]) {
+      const args = ['apply', kubeconfig, ...words, '--dry-run'];
+      const { code, stdout, stderr } = await executeProgram('oc-adm_upgrade_bundle', args, { stdin });
+      expect(code, stderr).to.equal(0);
+      expect(stdout).to.match(/^upgradebundle\/4\.19\.4-x86-64 created \(dry run\)$/m);
+      expect(stderr).to.contain('the standard input only states 4.19.4');
+    }
   });
 
   it('on a server shows what the server refuses', async () => {
