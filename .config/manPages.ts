@@ -9,6 +9,7 @@ import {
   type Program,
 } from '../cmd/cli/command.ts';
 import { commonOptions, versionOption } from '../cmd/cli/commonOptions.ts';
+import { exitMeanings } from '../cmd/cli/failure.ts';
 import { formatSection } from '../cmd/cli/commands/explainCommand.ts';
 import { listTopics } from '../cmd/cli/explanations.ts';
 import { describeArgument, describeOption, groupOptions } from '../cmd/cli/help.ts';
@@ -63,7 +64,7 @@ async function formatPage(program: Program, entry: CommandEntry | undefined): Pr
       ...['.fi', '.RE'],
     ]),
     ...(entry && commandNameOf(entry) === 'explain' ? explainErrors() : []),
-    ...formatList('EXIT STATUS', exitCodes),
+    ...formatList('EXIT STATUS', Object.entries(exitMeanings)),
     '.SH SEE ALSO',
     ...others.map((each, index) => `.BR ${escape(each)} (1)${index < others.length - 1 ? ',' : ''}`),
   ];
@@ -93,13 +94,6 @@ function formatLines(text: string): string[] {
 function breakable(line: string): string {
   return escape(line).replaceAll('/', '/\\:');
 }
-
-const exitCodes = [
-  ['0', 'Done.'],
-  ['1', 'Failed; the last lines of standard error say why.'],
-  ['2', 'Wrong usage.'],
-  ['130', 'Interrupted.'],
-] as const;
 
 function listCommands(program: Program): string[] {
   return [...Map.groupBy(namedCommands(program), ({ group = 'Commands:' }) => group)].flatMap(([group, entries]) =>

@@ -55,7 +55,19 @@ function formatCommandLine([program = '', ...words]: readonly string[]): string 
   return [program, ...quoted].join(' ');
 }
 
-const exitCodes: Readonly<Partial<Record<ErrorCode, number>>> = { usage: 2, 'rolled-back': 3, 'rollback-failed': 4 };
+/** All exit codes with their meanings; the reference and the man pages are generated from them. */
+export const exitMeanings = {
+  0: 'Done.',
+  1: 'Failed; the last lines of stderr say why. Also the bad result of a check, such as verify or preflight.',
+  2: 'The command line is invalid.',
+  3: 'A change of a mirror registry failed, and was rolled back.',
+  4: 'A change of a mirror registry failed, and so did its rollback.',
+  130: 'Interrupted.',
+} as const;
+
+const exitCodes: Readonly<Partial<Record<ErrorCode, keyof typeof exitMeanings>>> = {
+  ...{ usage: 2, interrupted: 130, 'rolled-back': 3, 'rollback-failed': 4 },
+};
 
 /**
  * Shows an error, with its settings that are options of the command, and the command that explains its code. Returns the
@@ -72,7 +84,7 @@ export function showFailure(
   if (isPluginError(error, 'interrupted') || (signal.aborted && !isPluginError(error))) {
     const hint = isPluginError(error) ? error.hint : undefined;
     terminal.showError('Interrupted.', { code: 'interrupted', hint, details });
-    return 130;
+    return exitCodes.interrupted ?? 1;
   }
   if (isPluginError(error) && error.code !== 'internal') {
     const options = optionsFor(error, command?.options ?? {});

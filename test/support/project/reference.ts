@@ -9,6 +9,7 @@ import {
 } from '../../../cmd/cli/command.ts';
 import { listConfigOptions, fieldOf } from '../../../cmd/cli/optionFile.ts';
 import { commonOptions } from '../../../cmd/cli/commonOptions.ts';
+import { exitMeanings } from '../../../cmd/cli/failure.ts';
 import { clusterGroup } from '../../../cmd/cli/help.ts';
 import { clusterAccessOptions } from '../../../cmd/cli/options.ts';
 
@@ -32,15 +33,8 @@ export async function writeReference(
   );
   parts.push(
     '## Exit codes',
-    table(
-      ['code', 'meaning'],
-      [
-        ['0', 'Done.'],
-        ['1', 'Failed; the last lines of stderr say why.'],
-        ['2', 'The command line is not understood.'],
-        ['130', 'Interrupted.'],
-      ],
-    ),
+    table(['code', 'meaning'], Object.entries(exitMeanings)),
+    'Options such as `--detailed-exitcode` and `--exit-code` have codes of their own.',
   );
   parts.push(
     '## Error codes',
