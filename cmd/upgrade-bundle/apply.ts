@@ -78,6 +78,7 @@ const options = {
     },
     'window-needs': {
       type: 'string',
+      needs: ['window'],
       describe: 'Time that must be left in a window when an update starts (default: 2h)',
       check: checkNeeds,
     },

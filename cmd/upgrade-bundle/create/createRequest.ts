@@ -54,7 +54,10 @@ export function checkArguments(args: CreateArguments): void {
     '--channel': channel[0],
   };
   const given = Object.keys(choices).filter((name) => choices[name] !== undefined);
-  if (given.length === 0) throw new PluginError('usage', 'give a version, or --release-image, or --channel');
+  if (given.length === 0)
+    throw new PluginError('usage', 'give a version, or --release-image, or --channel', {
+      hint: args.file === undefined ? undefined : 'The file names no release: add --version.',
+    });
   if (given.length > 1) throw new PluginError('usage', `give only one of ${given.join(' and ')}`);
   if (channel.length > 0 && pathFrom !== undefined)
     throw new PluginError('usage', '--path-from needs a version; --channel has --min and --shortest-path');

@@ -70,7 +70,7 @@ export const command = defineCommand({
     }
     const read = async (bundle: UpgradeBundle | undefined, mirrors?: readonly NodeMirror[]): Promise<ClusterStatus> => {
       const elapsed = bundle && (await readElapsed(cluster, bundle));
-      return { bundle, elapsed, mirrors: mirrors ?? (await listMirrorStates(cluster)) };
+      return { bundle, elapsed, mirrors: mirrors ?? (await listMirrorStates(cluster)), now: cluster.now() };
     };
     const show = async (status: ClusterStatus): Promise<void> => {
       const screen = { width: terminal.width, rows: Infinity, isWide: args.output === 'wide' };

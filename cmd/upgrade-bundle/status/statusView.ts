@@ -27,6 +27,8 @@ export interface ClusterStatus {
   readonly elapsed: number | undefined;
   /** The mirrors on control plane nodes, which serve nodes without an update too. */
   readonly mirrors: readonly NodeMirror[];
+  /** The time by the clock of the API server, in milliseconds since 1970; by default that of this machine. */
+  readonly now?: number;
 }
 
 /** A row of a table with its severity. */
@@ -60,8 +62,8 @@ const mendNodes = 'fix what the failed nodes name; their agents try again';
 /** Conditions that name a problem if they are true. */
 const problems: Readonly<Record<string, Accent>> = { Stalled: 'bad', ImagesMissing: 'bad', PoolsPaused: 'doubtful' };
 
-/** Describes the status of a cluster. `now`: milliseconds since 1970. */
-export function viewStatus({ bundle, elapsed, mirrors: states }: ClusterStatus, now = Date.now()): StatusView {
+/** Describes the status of a cluster. */
+export function viewStatus({ bundle, elapsed, mirrors: states, now = Date.now() }: ClusterStatus): StatusView {
   const mirrors = states.map(describeMirror);
   if (!bundle) {
     const title = 'Waiting for a bundle to be detected or applied';

@@ -87,7 +87,12 @@ describe('the arguments of commands', () => {
     });
 
   it('are refused if an option is given that acts only with another one', async () => {
-    const samples: Record<string, string> = { 'download-dir': 'd', operator: 'a@b', 'mirror-quota': '1G' };
+    const samples: Record<string, string> = {
+      'download-dir': 'd',
+      operator: 'a@b',
+      'mirror-quota': '1G',
+      'window-needs': '2h',
+    };
     const found: string[] = [];
     for (const program of programs)
       for (const entry of program.commands) {
