@@ -3,7 +3,7 @@ import { isPluginError, messageOf, PluginError } from '../../lib/errors.ts';
 import { isFields, type Fields } from '../../lib/fields.ts';
 import { readSmallFile, readSmallInput } from '../../lib/content/files/smallFile.ts';
 import { readDocuments } from '../../lib/content/files/documents.ts';
-import { camelCase, checkValue } from './arguments.ts';
+import { camelCase, checkValue, kebabCase } from './arguments.ts';
 import { namesOf, type Command, type ConfigFormat, type Option, type OptionRecord } from './command.ts';
 import { imageSetKind, readImageSet, type ImageSetOptions } from './imageSet.ts';
 import { findSimilar } from './similar.ts';
@@ -80,12 +80,15 @@ async function readOptionFile(
   );
   const values = new Map<string, unknown>();
   for (const [field, value] of Object.entries(spec)) {
-    const name = fields.get(field);
+    // One value may have the name of its option, such as channel: before, that took one value.
+    const single = options[kebabCase(field)]?.repeatable && !Array.isArray(value) ? kebabCase(field) : undefined;
+    const name = fields.get(field) ?? single;
     const option = name === undefined ? undefined : options[name];
     if (name === undefined || !option) throw unknownField(path, `spec.${field}`, field, [...fields.keys()]);
     if (values.has(name)) throw invalid(path, `spec.${field} is there by another name too`);
-    await checkField(path, `spec.${field}`, option, value);
-    values.set(name, value);
+    const given = name === single ? [value] : value;
+    await checkField(path, `spec.${field}`, option, given);
+    values.set(name, given);
   }
   return { values, notes: [] };
 }

@@ -42,6 +42,15 @@ describe('create --file', () => {
     expect(new Set(digests).size).to.equal(1);
   });
 
+  it('takes one value of a list by the name of its option too', async () => {
+    const { version: _, ...others } = spec;
+    const file = await write({ ...others, channel: 'stable-4.12', extraImage: 'quay.io/a/b:1' });
+    const { stdout, stderr } = await run('-f', file, '--print-config');
+    expect((parse(stdout) as { spec: object }).spec, stderr).to.deep.include({
+      ...{ channels: ['stable-4.12'], extraImages: ['quay.io/a/b:1'] },
+    });
+  });
+
   it('prints a file from options that gives the same options', async () => {
     const { stdout, code } = await runProgram(workshop.folder, 'create', [
       ...workshop.options({ catalog: 'quay.io/a/index:v4.20', operator: ['etcd@stable:1.0.0', 'web'] }),
