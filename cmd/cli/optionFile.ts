@@ -80,7 +80,7 @@ async function readOptionFile(
   );
   const values = new Map<string, unknown>();
   for (const [field, value] of Object.entries(spec)) {
-    // One value may have the name of its option, such as channel: before, that took one value.
+    // Earlier files have one value under the name of the option, such as channel.
     const single = options[kebabCase(field)]?.repeatable && !Array.isArray(value) ? kebabCase(field) : undefined;
     const name = fields.get(field) ?? single;
     const option = name === undefined ? undefined : options[name];
