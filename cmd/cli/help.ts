@@ -26,34 +26,32 @@ const widestName = 40;
 /** The layout of a help: its width in characters, and whether it lists commands that DaemonSets run. */
 export interface HelpLayout {
   readonly width?: number;
-  readonly all?: boolean;
+  readonly isWhole?: boolean;
 }
 
 /** Returns the help of a program, or of one of its commands, without a line end. */
 export async function formatHelp(
   program: Program,
   entry?: CommandEntry,
-  { width = defaultWidth, all = false }: HelpLayout = {},
+  { width = defaultWidth, isWhole = false }: HelpLayout = {},
 ): Promise<string> {
   const shown = entry ?? defaultOf(program);
   const isRoot = shown === defaultOf(program);
   const command = await shown?.load().then((loaded) => loaded.command);
+  const options = { ...(isRoot ? withVersion(command?.options) : command?.options), ...commonOptions };
+  const groups = formatOptions({ options, examples: command?.examples ?? [] }, program, width);
+  // A beginner reads the first screen.
+  const usual = groups.filter((text) => text.startsWith(usualGroup));
   const sections = [
     ...(shown ? [`${shown.describe}.`, command?.details ?? ''] : [program.describe]).map((text) => wrap(text, width)),
     `Usage:\n  ${shown ? usageOf(program, shown) : `${program.name} <command>`} [options]`,
+    ...usual,
     shown && command ? formatExamples(callOf(program, shown), command) : '',
-    ...(isRoot ? formatCommands(program, width, all) : []),
+    ...(isRoot ? formatCommands(program, width, isWhole) : []),
     formatRows('Arguments:', Object.entries(command?.positionals ?? {}).map(describeArgument), width),
-    ...formatOptions(
-      {
-        options: { ...(isRoot ? withVersion(command?.options) : command?.options), ...commonOptions },
-        examples: command?.examples ?? [],
-      },
-      program,
-      width,
-    ),
+    ...groups.filter((text) => !usual.includes(text)),
     isRoot ? wrap(`Use "${program.name} <command> --help" for more information about a command.`, width) : '',
-    isRoot && !all && program.commands.some(({ isInternal }) => isInternal)
+    isRoot && !isWhole && program.commands.some(({ isInternal }) => isInternal)
       ? wrap(`Use "${program.name} help --all" to list also the commands that DaemonSets run.`, width)
       : '',
   ];

@@ -43,7 +43,7 @@ export async function parse(
   // The usual ways to ask for help, without loading the parser.
   if (words.length === 0 || /^(--help|-h)$/.test(others.join(' '))) return formatHelp(program, named, { width });
   if (/^(--all --help|--help --all)$/.test(words.join(' ')))
-    return formatHelp(program, undefined, { width, all: true });
+    return formatHelp(program, undefined, { width, isWhole: true });
   let printed = '';
   const parser = await createParser(program);
   if (defaultOf(program) === undefined) {
