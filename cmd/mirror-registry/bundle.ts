@@ -66,7 +66,7 @@ export const command = defineCommand({
     'keep the digest that create prints, and give it to upgrade and load as --digest.',
   positionals: {
     action: { type: 'string', required: true, choices: ['create', 'inspect', 'push', 'load'], describe: 'What to do' },
-    file: { type: 'string', describe: 'Bundle to inspect, push or load', suggest: 'files' },
+    file: { type: 'string', describe: 'Bundle to inspect, push or load', suggest: 'paths' },
   },
   options,
   examples: [

@@ -15,7 +15,7 @@ import type { Bundle, OpenBundleOptions } from './bundle.ts';
 /**
  * Opens a bundle by the path of a file, a device, a mirror directory, or volumes: any volume, their common name, or a
  * folder with this bundle only. Without metadata.json, a directory is described by its release. Throws `not-readable`,
- * `invalid-bundle`, and `not-found` for a directory without a release.
+ * `invalid-bundle`, and `not-found` for a missing file and for a directory without a release.
  */
 export async function openBundle(path: string, context: Context, options: OpenBundleOptions = {}): Promise<Bundle> {
   if (options.onMedium) return openTar(path, options, context);
@@ -25,7 +25,12 @@ export async function openBundle(path: string, context: Context, options: OpenBu
     const isMissing = ['ENOENT', 'ENOTDIR'].includes((cause as NodeJS.ErrnoException).code ?? '');
     if (isMissing) refuseRelease(path, cause);
     const message = isMissing ? nameMissing(path) : `${path} cannot be read: ${messageOf(cause)}`;
-    throw new PluginError('not-readable', message, { hint: isMissing ? await lookAround(path) : undefined, cause });
+    // An unplugged device cannot be read, so agents try another one.
+    const code = isMissing && !/(?:^|\/)dev\//.test(path) ? 'not-found' : 'not-readable';
+    throw new PluginError(code, message, {
+      hint: isMissing ? await lookAround(path) : undefined,
+      cause,
+    });
   });
   if (stats.isDirectory()) {
     const only = await findOnlyTar(path);

@@ -120,7 +120,7 @@ describe('openBundle', () => {
     expect(await refusal(at('empty'))).to.include('is an empty file');
     expect(await refusal(at('noise'))).to.include('is not a tar');
     expect(await refusal(at('other.tar'))).to.include('not an upgrade bundle');
-    await failureOf(openBundle(at('nowhere'), makeContext()), 'not-readable');
+    await failureOf(openBundle(at('nowhere'), makeContext()), 'not-found');
     await run('mkfifo', [at('pipe')]);
     await failureOf(openBundle(at('pipe'), makeContext()), 'not-readable');
   });
