@@ -116,7 +116,7 @@ describe('openRegistryRelease', function () {
     ]);
     expect((await failureOf(open(single), 'invalid-bundle')).message).to.include('a single image');
     await failureOf(open(`${registry.host}/openshift/nothing`), 'not-found');
-    const missing = await failureOf(open('./no-such.tar'), 'not-readable');
+    const missing = await failureOf(open('./no-such.tar'), 'not-found');
     expect(missing.message).to.include('no-such.tar');
   });
 
