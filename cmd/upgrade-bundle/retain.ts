@@ -47,7 +47,7 @@ export const command = defineCommand({
     const words = [
       `upgradebundle/${name} ${outcome}${suffixOf(args.dryRun)}`,
       describe(retention, isDone),
-      ...(isDone ? [] : [followLine(phase, clusterWords(args))]),
+      ...(isDone || args.dryRun !== 'none' ? [] : [followLine(phase, clusterWords(args))]),
     ];
     await terminal.printResult(args.output, { name, outcome, phase, version, lacking }, new Lines(...words));
   },

@@ -54,6 +54,23 @@ describe('oc adm-upgrade-bundle retain', () => {
   const retain = (...args: string[]): Promise<Execution> =>
     runProgram(kubeconfigs.folder, 'retain', [kubeconfig, ...args]);
 
+  it('changes nothing in a dry run, also if it would replace an earlier record', async () => {
+    for (const mode of ['client', 'server']) {
+      const { revision } = server.objects;
+      const { stdout, stderr } = await retain(bundle.path, ...trust(), `--dry-run=${mode}`);
+      expect(stdout, stderr)
+        .to.match(new RegExp(`^upgradebundle/${name} created \\(.*dry run\\)\\n`))
+        .and.not.to.contain('Follow it');
+      expect(server.objects.revision).to.equal(revision);
+    }
+    await retain(bundle.path, ...trust());
+    complete('Failed');
+    const { revision } = server.objects;
+    for (const mode of ['client', 'server'])
+      expect((await retain(bundle.path, ...trust(), `--dry-run=${mode}`)).stdout).to.match(/ created \(/);
+    expect(server.objects.revision).to.equal(revision);
+  });
+
   it('allows the bundle of the running release, and names the mirrors that get it', async () => {
     installMirrors();
     reportMirror(server, 'master-0', { versions: ['4.19.4'] });

@@ -214,6 +214,11 @@ describe('filterCatalog', () => {
       expect(summarize(filtered)[0]).to.equal('bar stable stable+alpha 1.0.0 0.2.1 0.1.1');
     });
 
+    it('takes all channels of an operator, its own first', async () => {
+      const all = await filterLayers(catalog, { name: 'bar', channel: '*', range: '>=0.0.0-0' });
+      expect(summarize(all)[0]).to.equal('bar stable stable+alpha+zeta 1.0.0 0.2.1 0.1.1 0.1.0 0.0.1');
+    });
+
     it('takes the versions of a range only, and needs no others', async () => {
       const bar = { name: 'bar', channel: 'alpha' };
       const one = await filterLayers(catalog, { name: 'foo' }, { ...bar, range: '=0.1.0' });
