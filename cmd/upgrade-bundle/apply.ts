@@ -145,6 +145,7 @@ export const command = defineCommand({
     const { findLeftOut } = await import('../../lib/readiness/preflight/preflight.ts');
     const { allowBundle } = await import('../../lib/update/bundleRecord.ts');
     const { suffixOf } = await import('../release-mirror-config/applyReport.ts');
+    const { describeWindow } = await import('./status/statusView.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
     const { warnOfClaimedRisks } = await import('../cli/bundle/claimedRisks.ts');
     const { warnOfExtraImages } = await import('../cli/bundle/extraImages.ts');
@@ -165,10 +166,12 @@ export const command = defineCommand({
     const phase = bundle.status && phaseOf(bundle);
     const sigstore = evidence && toPlainPolicies(evidence.signed.policies);
     const isDry = args.dryRun !== 'none';
+    const window = describeWindow(bundle, cluster.now());
     const diff = isDry ? await formatRecordDiff(before, bundle) : undefined;
     const words = [
       `upgradebundle/${name} ${outcome}${suffixOf(args.dryRun)}`,
       ...listPolicies(sigstore ?? []),
+      ...(window === undefined ? [] : [`Maintenance window: ${window}.`]),
       ...(isDry ? [Lines.split(diff ?? '')] : [followLine(phase, clusterWords(args), bundle.spec.hold)]),
     ];
     await terminal.printResult(args.output, { name, outcome, phase, sigstore, diff }, new Lines(...words));

@@ -85,7 +85,8 @@ describe('a dry run', () => {
     const { stdout, stderr } = await apply(window, '--window-needs=90m', '--dry-run=server');
     expect(stdout, stderr)
       .to.contain('+  windows:\n+    - Sat 22:00-04:00 Europe/Berlin\n')
-      .and.to.contain('+  windowNeeds: 90m\n');
+      .and.to.contain('+  windowNeeds: 90m\n')
+      .and.to.match(/^Maintenance window: (?:open until|the update begins from) .* Europe\/Berlin(?: on)?\.$/m);
     for (const args of [[window, '--window-needs=7h'], ['--window=Sat 22:00'], ['--window-needs=2d']]) {
       const refused = await apply(...args);
       expect([refused.code, refused.stdout], refused.stderr).to.deep.equal([2, '']);
