@@ -135,8 +135,7 @@ class ImageSetReader {
     this.#noteTargets(fields, place);
     if (fields.skipDependencies === true)
       this.#note(`${place}.skipDependencies`, 'operators that others need are added');
-    const catalog = this.#text(fields.catalog, `${place}.catalog`, true);
-    if (catalog.includes('://')) this.#problems.push(`${place}.catalog: ${catalog}, which is not in a registry`);
+    const catalog = this.#registryImage(fields.catalog, `${place}.catalog`);
     const packages = this.#list(fields.packages, `${place}.packages`);
     if (packages.length === 0) this.#problems.push(`${place}: all operators of ${catalog}; name packages`);
     const operators = packages.flatMap((each, index) =>
@@ -180,7 +179,14 @@ class ImageSetReader {
   #readImage(value: unknown, place: string): string {
     const fields = this.#fields(value, place, ['name', 'platforms', ...targetFields]);
     this.#noteTargets(fields, place);
-    return this.#text(fields.name, `${place}.name`, true);
+    return this.#registryImage(fields.name, `${place}.name`);
+  }
+
+  /** Returns the name of an image, which oc-mirror takes with its transport too. */
+  #registryImage(value: unknown, place: string): string {
+    const image = this.#text(value, place, true).replace(/^docker:\/\//, '');
+    if (image.includes('://')) this.#problems.push(`${place}: ${image}, which is not in a registry`);
+    return image;
   }
 
   #noteTargets(fields: Fields, place: string): void {

@@ -63,7 +63,7 @@ describe('an ImageSetConfiguration of oc-mirror', () => {
     ],
     [
       'targets, and names of fields in another case',
-      `${operators('targetCatalog: my/index, targetTag: v1, packages: [{ name: a }]').slice(0, -2)}, additionalimages: [{ Name: 'quay.io/a/b:1', targetRepo: c/d }] }`,
+      `${operators('targetCatalog: my/index, targetTag: v1, packages: [{ name: a }]').slice(0, -2)}, additionalimages: [{ Name: 'docker://quay.io/a/b:1', targetRepo: c/d }] }`,
       {
         ...{ catalog: [catalog], operator: ['a'], 'extra-image': ['quay.io/a/b:1'] },
         notes: [
