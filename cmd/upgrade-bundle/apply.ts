@@ -231,8 +231,10 @@ async function warnOfAcknowledgements(
   try {
     const site = await cluster.clusterVersion();
     const due = site ? await listDueAcknowledgements(cluster, site.version, releases) : [];
-    for (const each of due.filter(({ name }) => !spec.acknowledge?.includes(name)))
-      context.log('warn', describeGate(each) + shellCommand`. To allow it, add --acknowledge=${each.name}`);
+    for (const each of due.filter(({ name }) => !spec.acknowledge?.includes(name))) {
+      const level = each.expected?.certain === false ? 'info' : 'warn';
+      context.log(level, describeGate(each) + shellCommand`. To allow it, add --acknowledge=${each.name}`);
+    }
   } catch (error) {
     if (!isPluginError(error, 'denied')) throw error;
     context.log('warn', `whether the updates require acknowledgements is unknown: ${error.message}`);

@@ -2,6 +2,7 @@ import type { Context } from '../context.ts';
 import { fieldsOf } from '../fields.ts';
 import type { PayloadFiles } from './payload.ts';
 import { readPayloadObjects } from './payloadObjects.ts';
+import { listRuntimeGates, type GateConditions } from './runtimeGates.ts';
 import { compareVersions, isOlder, isSameMinor } from './version.ts';
 
 /**
@@ -15,6 +16,8 @@ export interface AdminGate {
   readonly text: string;
 }
 
+export type { GateConditions };
+
 /** A release on a path of updates, with its gates for the update after it. */
 export interface GatedRelease {
   readonly version: string;
@@ -24,22 +27,50 @@ export interface GatedRelease {
 /** A gate with the version of the update that it holds for. */
 export interface RequiredGate extends AdminGate {
   readonly version: string;
+  /**
+   * Set for a gate that neither the cluster nor a payload names yet, because an operator adds it at run time. It has the
+   * condition in words, and whether that is known to hold.
+   */
+  readonly expected?: { readonly certain: boolean; readonly condition: string };
 }
 
-/** Lists the gates of the updates from a release to others that are later, in the order of the updates. */
-export function listRequiredGates(running: GatedRelease, releases: readonly GatedRelease[]): RequiredGate[] {
+/**
+ * Lists the gates of the updates from a release to others that are later, in the order of the updates. `site`: what
+ * decides which gates operators add at run time; without it, only the gates that are named.
+ */
+export function listRequiredGates(
+  running: GatedRelease,
+  releases: readonly GatedRelease[],
+  site?: GateConditions,
+): RequiredGate[] {
   const path = releases
     .filter(({ version }) => isOlder(running.version, version))
     .toSorted((a, b) => compareVersions(a.version, b.version));
   return path.flatMap(({ version }, index) => {
     const before = path[index - 1] ?? running;
-    return isSameMinor(before.version, version) ? [] : before.gates.map((gate) => ({ ...gate, version }));
+    if (isSameMinor(before.version, version)) return [];
+    const named = before.gates.map((gate) => ({ ...gate, version }));
+    const known = new Set(named.map(({ name }) => name));
+    const added = (site ? listRuntimeGates(before.version, site) : []).filter(({ name }) => !known.has(name));
+    // The operators of the running release have added theirs already, unless its patch release is older than the gate.
+    const isRunning = before === running;
+    const expected = added
+      .filter(({ holds }) => holds || !isRunning)
+      .map(({ name, text, condition, holds }) => {
+        return { name, text, version, expected: { certain: holds && !isRunning, condition } };
+      });
+    return [...named, ...expected];
   });
 }
 
 /** Describes a gate with its text. */
-export function describeGate({ name, text, version }: RequiredGate): string {
-  return `the update to ${version} requires the acknowledgement ${name}: “${text}”`;
+export function describeGate({ name, text, version, expected }: RequiredGate): string {
+  const gate = `the acknowledgement ${name}: “${text}”`;
+  if (!expected) return `the update to ${version} requires ${gate}`;
+  const { certain, condition } = expected;
+  return certain
+    ? `the update to ${version} will require, because ${condition}, ${gate}`
+    : `the update to ${version} may require, if ${condition}, ${gate}`;
 }
 
 const longest = 900;

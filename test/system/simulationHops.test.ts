@@ -192,7 +192,7 @@ describe('a cluster with a bundle of two releases for its site', function () {
   });
 
   it('waits for an acknowledgement, and says how to give it', () => {
-    expect(conditions).to.contain('“Check this.”. To allow this, add to spec.acknowledge: ack-4.19-x');
+    expect(conditions).to.contain('“Check this.”. Follow the text, then allow it: oc patch upgradebundle');
   });
 
   it('gets the acknowledgement', () => {

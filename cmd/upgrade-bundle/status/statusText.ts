@@ -57,7 +57,14 @@ export function formatStatus(
     ...formatNodes(view.nodes, width, isWide),
     ...mirrors,
   ];
-  const accents = { ...title.accents, ...conditions.accents, ...phaseAccents, Problem: 'bad', Stalled: 'bad' } as const;
+  const accents = {
+    ...title.accents,
+    ...conditions.accents,
+    ...phaseAccents,
+    Problem: 'bad',
+    Stalled: 'bad',
+    Decision: 'bad',
+  } as const;
   if (full.length < rows) return { text: new Lines(...full), accents };
   // Problems say what the conditions say.
   const open = view.conditions.filter(({ accent }) => accent !== 'good' && view.problem.length === 0);

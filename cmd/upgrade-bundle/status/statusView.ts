@@ -59,6 +59,8 @@ type Fact = readonly [name: string, value: string];
 /** The phases of nodes in the order in which they are shown. */
 const nodeOrder: readonly NodePhase[] = ['Failed', 'Waiting', 'Loading', 'Loaded', 'Pinned'];
 const mendNodes = 'fix what the failed nodes name; their agents try again';
+/** The reasons of conditions that wait for the name of an acknowledgement or of a known risk. */
+const decisions = ['AcknowledgementRequired', 'RiskNotAccepted'];
 /** Conditions that name a problem if they are true. */
 const problems: Readonly<Record<string, Accent>> = { Stalled: 'bad', ImagesMissing: 'bad', PoolsPaused: 'doubtful' };
 
@@ -140,11 +142,12 @@ export function problemsOf(bundle: UpgradeBundle): string[] {
   return [
     ...(isAbortRequested(bundle) ? ['abort requested'] : []),
     ...(isStalled(bundle) ? ['stalled'] : []),
+    ...(findDecision(bundle) === undefined ? [] : ['a decision is needed']),
     ...(failed > 0 ? [`${formatCount(failed, 'node')} failed`] : []),
   ];
 }
 
-/** Returns what is wrong and the next step. Empty if the update progresses, or waits for a decision. */
+/** Returns what is wrong or to be decided, and the next step. Empty if the update progresses, or is held. */
 function describeProblem(bundle: UpgradeBundle): Fact[] {
   const conditions = conditionsOf(bundle);
   if (phaseOf(bundle) === 'Failed')
@@ -153,6 +156,7 @@ function describeProblem(bundle: UpgradeBundle): Fact[] {
       ['Next', 'fix the cause; to start over: oc adm-upgrade-bundle clean, then apply'],
     ];
   const [first, ...more] = failedNodes(bundle).map(({ name, message = 'failed' }) => `${name}: ${message}`);
+  const decision = findDecision(bundle);
   const others = more.length === 0 ? '' : `; ${formatCount(more.length, 'more node')}`;
   return [
     ...(isAbortRequested(bundle)
@@ -164,13 +168,23 @@ function describeProblem(bundle: UpgradeBundle): Fact[] {
           ['Problem', first + others],
           ['Next', mendNodes],
         ] as const)),
-    // The message of the controller ends with what to do.
+    // The messages of the controller end with what to do.
+    ...(decision === undefined ? [] : [['Decision', decision] as const]),
     ...(isStalled(bundle) ? [['Stalled', conditions.get('Stalled')?.message ?? ''] as const] : []),
   ];
 }
 
 function failedNodes({ status }: UpgradeBundle): NodeProgress[] {
   return (status?.nodes ?? []).filter(({ phase }) => phase === 'Failed');
+}
+
+/** Returns what the administrator must decide before the update continues, and how: a gate or a known risk. */
+function findDecision(bundle: UpgradeBundle): string | undefined {
+  if (hasEnded(bundle)) return undefined;
+  const conditions = conditionsOf(bundle);
+  return ['Ready', 'Updated']
+    .flatMap((type) => conditions.get(type) ?? [])
+    .find(({ status, reason }) => status === 'False' && decisions.includes(reason))?.message;
 }
 
 function isStalled(bundle: UpgradeBundle): boolean {

@@ -1,16 +1,21 @@
-import { isPluginError } from '../../errors.ts';
-import { fieldsOf } from '../../fields.ts';
+import { ignoring, isPluginError } from '../../errors.ts';
+import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { subjectOf, type Finding } from '../../cluster/finding.ts';
+import { listServed } from '../../cluster/servedObjects.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
 import {
   describeGate,
   listGates,
   listRequiredGates,
   type AdminGate,
+  type GateConditions,
   type GatedRelease,
   type RequiredGate,
 } from '../../release/adminGates.ts';
 import { isSameMinor } from '../../release/version.ts';
+import { readNode } from './node.ts';
+import { surveyedKinds } from './survey.ts';
 
 /** The ConfigMap with the acknowledgements that administrators have given. */
 export const acknowledgements = {
@@ -36,9 +41,41 @@ export async function listDueAcknowledgements(
   releases: readonly GatedRelease[],
 ): Promise<RequiredGate[]> {
   if (releases.every(({ version }) => isSameMinor(running, version))) return [];
-  const { gates, data } = await readGates(cluster, running);
-  return listRequiredGates({ version: running, gates }, releases).filter(({ name }) => data[name] !== 'true');
+  const [{ gates, data }, site] = await Promise.all([readGates(cluster, running), readGateConditions(cluster)]);
+  return listRequiredGates({ version: running, gates }, releases, site).filter(({ name }) => data[name] !== 'true');
 }
+
+/** Reads what decides which gates operators add at run time. What the user may not read is unknown. */
+async function readGateConditions(cluster: Cluster): Promise<GateConditions> {
+  const list = (apiVersion: string, kind: string): Promise<StoredObject[] | undefined> =>
+    listServed(cluster, apiVersion, kind).catch(ignoring('denied'));
+  const [infrastructures, digestMirrors, contentPolicies, nodes, configurations, ...gateways] = await Promise.all([
+    list(...surveyedKinds.infrastructures),
+    list(...surveyedKinds.digestMirrors),
+    list(...surveyedKinds.contentPolicies),
+    list(...surveyedKinds.nodes),
+    list('operator.openshift.io/v1', 'MachineConfiguration'),
+    ...gatewayKinds.map(([apiVersion, kind]) => cluster.findKind(apiVersion, kind)),
+  ]);
+  const isKnown = digestMirrors !== undefined && contentPolicies !== undefined;
+  const status = fieldsAt(infrastructures?.[0], 'status', 'platformStatus');
+  const configuration = configurations?.find(({ metadata: { name } }) => name === 'cluster');
+  const { machineManagers } = fieldsAt(configuration?.['spec'], 'managedBootImages');
+  return {
+    platform: textOf(status['type']),
+    isAzureStack: infrastructures && fieldsAt(status, 'azure')['cloudName'] === 'AzureStackCloud',
+    hasMirrorSets: isKnown ? digestMirrors.length + contentPolicies.length > 0 : undefined,
+    hasArmNodes: nodes?.some((node) => readNode(node).architecture === 'arm64'),
+    servesGateways: gateways.some((kind) => kind !== undefined),
+    managedBootImages: configurations && listOf(machineManagers).flatMap(({ resource }) => textOf(resource) ?? []),
+  };
+}
+
+// cluster-ingress-operator looks for any CRD of these two groups.
+const gatewayKinds = [
+  ['gateway.networking.k8s.io/v1', 'GatewayClass'],
+  ['gateway.networking.x-k8s.io/v1alpha1', 'XListenerSet'],
+] as const;
 
 /**
  * Lists the acknowledgements that a cluster lacks for an update to the next minor version. Throws the errors of reading
@@ -56,11 +93,14 @@ async function readGates(cluster: Cluster, running: string) {
 
 /** Finds the acknowledgements that updates to some releases require. */
 export async function checkAcknowledgements(...update: Parameters<typeof listDueAcknowledgements>): Promise<Finding[]> {
-  const find = (message: string, advice: string): Finding => ({
-    ...{ check: 'version', severity: 'warning', subject: subjectOf(acknowledgements), message, advice },
+  const find = (message: string, advice: string, isPossible = false): Finding => ({
+    ...{ check: 'version', severity: isPossible ? 'info' : 'warning', subject: subjectOf(acknowledgements) },
+    ...{ message, advice },
   });
   try {
-    return (await listDueAcknowledgements(...update)).map((due) => find(describeGate(due), advice.acknowledge));
+    return (await listDueAcknowledgements(...update)).map((due) =>
+      find(describeGate(due), advice.acknowledge, due.expected?.certain === false),
+    );
   } catch (error) {
     if (!isPluginError(error, 'denied')) throw error;
     return [find(`whether the updates require acknowledgements is unknown: ${error.message}`, advice.rights)];
@@ -69,6 +109,6 @@ export async function checkAcknowledgements(...update: Parameters<typeof listDue
 
 const advice = {
   acknowledge:
-    'Follow its text. Then add its name to spec.acknowledge of the UpgradeBundle, or set it to "true" in the ConfigMap admin-acks.',
+    'Follow its text. Then add its name to spec.acknowledge of the UpgradeBundle, or set it to "true" in the ConfigMap admin-acks. A name that no gate has is not used.',
   rights: 'Run this as a user with the right: cluster-reader is enough.',
 };

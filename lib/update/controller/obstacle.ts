@@ -141,21 +141,24 @@ interface Acknowledging {
  * Gives the cluster the acknowledgements that the next update requires, if `spec.acknowledge` has the names of all of
  * them. Reports the names that it lacks, also for the later updates with the bundle.
  */
-async function acknowledge(
+export async function acknowledge(
   { cluster, bundle, site }: Pick<Observation, 'cluster' | 'bundle' | 'site'>,
   facts: BundleFacts,
 ): Promise<Acknowledging> {
   const { version } = facts.metadata;
   const releases = (facts.hops ?? [facts]).map(({ metadata, gates = [] }) => ({ version: metadata.version, gates }));
   const due = await listDueAcknowledgements(cluster, readClusterVersion(site.clusterVersion).version, releases);
-  const lacking = due.filter(({ name }) => !bundle.spec.acknowledge?.includes(name));
-  const own = due.filter((each) => each.version === version);
+  const { acknowledge: allowed = [] } = bundle.spec;
+  const isAllowed = ({ name }: RequiredGate): boolean => allowed.includes(name);
+  // A gate that operators may add is given before it appears, if it is allowed.
+  const lacking = due.filter((each) => !isAllowed(each) && each.expected?.certain !== false);
+  const own = due.filter((each) => each.version === version && (isAllowed(each) || !each.expected));
   const lacks = own.some((each) => lacking.includes(each));
   if (!lacks && own.length > 0) {
     const data = Object.fromEntries(own.map(({ name }) => [name, 'true']));
     await cluster.patch(acknowledgements, { data }, { manager: 'controller' });
   }
-  if (lacking.length > 0) return { lacks, conditions: [describeLacking(lacking)] };
+  if (lacking.length > 0) return { lacks, conditions: [describeLacking(bundle, lacking)] };
   const isStale = conditionsOf(bundle).get('Acknowledged')?.status === 'False';
   if (own.length === 0 && !isStale) return { lacks, conditions: [] };
   const given = `written to the ConfigMap admin-acks, which the version operator reads: ${nameAll(own)}`;
@@ -163,8 +166,11 @@ async function acknowledge(
   return { lacks, conditions: [{ type: 'Acknowledged', status: 'True', reason: 'Acknowledged', message }] };
 }
 
-function describeLacking(lacking: readonly RequiredGate[]): BundleCondition {
-  const message = `${listNames(lacking.map(describeGate), '; ')}. To allow this, add to spec.acknowledge: ${nameAll(lacking)}`;
+/** Names the acknowledgements that are missing, and the command that allows all of them. */
+function describeLacking({ metadata, spec }: Observation['bundle'], lacking: readonly RequiredGate[]): BundleCondition {
+  const acknowledge = [...new Set([...(spec.acknowledge ?? []), ...lacking.map(({ name }) => name)])];
+  const command = formatSpecPatch(metadata.name, { acknowledge });
+  const message = `${listNames(lacking.map(describeGate), '; ')}. Follow the text, then allow it: ${command}`;
   return falseCondition('Acknowledged', 'AcknowledgementRequired', message);
 }
 

@@ -11,7 +11,7 @@ import { isPaused, pausePools, restorePools } from './pauses.ts';
 import { describeNodes } from './nodeReports.ts';
 import { applySets, pinImages } from './pinning.ts';
 import { servesPins } from '../../readiness/preflight/pinnedImageSets.ts';
-import { findObstacle } from './obstacle.ts';
+import { acknowledge, findObstacle } from './obstacle.ts';
 import { listNeedingStreams, supplyStreams } from './osImageStream.ts';
 import { readFeatureSet, type Site } from './readiness.ts';
 import { listPinnedReleases, removePins } from './garbageCollection.ts';
@@ -201,8 +201,14 @@ async function follow(observation: Observation): Promise<Step> {
   const percent = readPercent(site.clusterVersion);
   const progress = percent === undefined ? bundle.status?.progress : `${percent}%`;
   const { conditions: described, stall } = facts ? await supplyStreams(observation, facts) : { conditions: [] };
-  if (!done)
-    return { phase: 'Upgrading', progress, conditions: [...described, updated(reason, message), ...missing], stall };
+  if (!done) {
+    // A gate that appeared after the request: the version operator accepts the release once it is acknowledged.
+    const isHeldUp = facts !== undefined && isRefused(site.clusterVersion, release);
+    const { lacks, conditions } = isHeldUp ? await acknowledge(observation, facts) : { lacks: false, conditions: [] };
+    const [required] = lacks ? conditions : [];
+    const state = required ? updated(required.reason, required.message) : updated(reason, message);
+    return { phase: 'Upgrading', progress, conditions: [...described, ...conditions, state, ...missing], stall };
+  }
   const next = beginNextHop(bundle);
   if (next) return next;
   if (waiting.length > 0) {

@@ -33,7 +33,7 @@ const controllerEverywhere: readonly AccessRule[] = [
   allow('', ['namespaces', 'pods'], ['list']),
   allow('policy', ['poddisruptionbudgets'], ['list']),
   allow('kubevirt.io', ['virtualmachineinstances'], ['list']),
-  allow('operator.openshift.io', ['etcds'], ['list']),
+  allow('operator.openshift.io', ['etcds', 'machineconfigurations'], ['list']),
   allow('admissionregistration.k8s.io', ['validatingwebhookconfigurations', 'mutatingwebhookconfigurations'], ['list']),
   allow('discovery.k8s.io', ['endpointslices'], ['list']),
   allow('operator.openshift.io', ['imagecontentsourcepolicies'], ['list']),

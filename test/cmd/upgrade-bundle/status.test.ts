@@ -102,6 +102,23 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     }
   });
 
+  it('leads with the decision that an update waits for, and the command that makes it', async () => {
+    const command = `oc patch upgradebundle 4.19.4-x86-64 --type=merge --patch='{"spec":{"acknowledge":["ack-4.18-x"]}}'`;
+    const message = `the update to 4.19.4 requires the acknowledgement ack-4.18-x: “Look.”. Follow the text, then allow it: ${command}`;
+    const lastTransitionTime = '2026-01-01T00:00:00Z';
+    const required = { status: 'False', reason: 'AcknowledgementRequired', message, lastTransitionTime };
+    put('Verified', { conditions: [{ type: 'Ready', ...required }] });
+    const { stdout } = await run('status');
+    expect(stdout).to.match(
+      /^4\.19\.4-x86-64: Verified, a decision is needed\nDecision +the update to 4\.19\.4 requires/,
+    );
+    expect(stdout.replace(/\s+/g, ' ')).to.contain(command);
+    put('Upgrading', { conditions: [{ type: 'Updated', ...required }] });
+    expect((await run('status')).stdout).to.contain('a decision is needed');
+    put('Upgrading', { conditions: [{ type: 'Updated', ...required, reason: 'Updating' }] });
+    expect((await run('status')).stdout).not.to.contain('decision');
+  });
+
   it('warns of risks that the metadata of a bundle states, and accepts them by name', async () => {
     await using several = await makeBundle({
       version: '4.21.1',

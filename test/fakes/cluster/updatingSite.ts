@@ -106,6 +106,8 @@ export class UpdatingSite {
   noticing = true;
   /** The gates that each release brings, by its version. */
   readonly gates = new Map<string, Json>();
+  /** The gates that appear when a release is requested, by its version. */
+  readonly lateGates = new Map<string, Json>();
   /** machine-config-controller, which pools wait for; it does nothing if no builds are given. */
   readonly controller: MachineConfigController;
   /** The builds of machine-config-controller, by the versions of their releases. */
@@ -294,6 +296,9 @@ export class UpdatingSite {
     if (latest?.['image'] !== image) {
       const name = `sha256-${image.split('sha256:')[1] ?? ''}`;
       const signed = this.#server.find('v1', 'ConfigMap', name, 'openshift-config-managed');
+      const late = this.lateGates.get(desiredUpdate.version);
+      this.lateGates.delete(desiredUpdate.version);
+      if (late) return void this.#server.put(configMap('admin-gates', 'openshift-config-managed', late));
       const isGated = JSON.stringify(status['conditions'] ?? []).includes('Upgradeable');
       if (!signed || this.refusing || (isGated && !isSameMinor(String(latest?.['version']), desiredUpdate.version)))
         return this.#say(version, { conditions: [condition('ReleaseAccepted', 'False', 'not signed')] });

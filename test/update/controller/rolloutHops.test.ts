@@ -105,20 +105,22 @@ describe('controlRollout of a bundle with several releases', () => {
     });
     const given = (): unknown =>
       rollout.all('ConfigMap').find(({ metadata }) => metadata.name === 'admin-acks')?.['data'];
-    const lacking =
+    const lackingBeside = (...others: string[]): string =>
       `False AcknowledgementRequired: the update to 4.20.3 requires the acknowledgement ${name}: “${text}”. ` +
-      `To allow this, add to spec.acknowledge: ${name}`;
+      'Follow the text, then allow it: oc patch upgradebundle upgrade-4.19.4-amd64 --type=merge ' +
+      `--patch='${JSON.stringify({ spec: { acknowledge: [...others, name] } })}'`;
+    const lacking = lackingBeside();
 
     it('says before the first update what the second one requires, and stops before that one', async () => {
       rollout.site.updating = false;
       put({ acknowledge: ['ack-4.19-other'] });
       await rollout.control();
       await rollout.untilPhase('Upgrading');
-      expect(rollout.condition('Acknowledged')).to.equal(lacking);
+      expect(rollout.condition('Acknowledged')).to.equal(lackingBeside('ack-4.19-other'));
       expect(rollout.condition('Ready')).to.match(/^True/);
       rollout.site.updating = true;
       rollout.site.wake();
-      await rollout.until(() => rollout.condition('Ready') === lacking);
+      await rollout.until(() => rollout.condition('Ready') === lackingBeside('ack-4.19-other'));
       expect(hops()).to.deep.equal(['4.19.4 Completed', '4.20.3 Verified']);
       expect(given()).to.equal(undefined);
       rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { acknowledge: [name] } });
@@ -137,6 +139,19 @@ describe('controlRollout of a bundle with several releases', () => {
       );
     });
 
+    it('accepts the acknowledgement of a gate that appears after the request, and says how', async () => {
+      rollout.facts = makeHops();
+      rollout.site.gates.clear();
+      rollout.site.lateGates.set('4.20.3', { [name]: text });
+      put();
+      await rollout.control();
+      await rollout.until(() => rollout.condition('Updated') === lacking);
+      expect(hops()).to.deep.equal(['4.19.4 Completed', '4.20.3 Upgrading']);
+      rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { acknowledge: [name] } });
+      await rollout.untilPhase('Completed');
+      expect(given()).to.deep.equal({ [name]: 'true' });
+    });
+
     it('continues if an administrator gives it', async () => {
       put();
       await rollout.control();
@@ -144,6 +159,57 @@ describe('controlRollout of a bundle with several releases', () => {
       rollout.edit('ConfigMap', 'admin-acks', { data: { [name]: 'true' } });
       await rollout.untilPhase('Completed');
       expect(rollout.condition('Acknowledged')).to.equal('True Acknowledged: no acknowledgement is missing');
+    });
+  });
+
+  describe('on the way to a gate that an operator adds at run time', () => {
+    const sigstore = 'ack-4.20-sigstore-in-4.21';
+    beforeEach(() => {
+      rollout.edit('ClusterVersion', 'version', {
+        status: { history: [{ state: 'Completed', version: '4.19.9', image: 'x' }] },
+      });
+      const { hops: [first, last] = [], ...facts } = makeHops();
+      if (!first || !last) throw new Error('there are not two hops');
+      const [fore, aft] = [
+        { version: '4.20.4', previous: ['4.19.9'] },
+        { version: '4.21.3', previous: ['4.20.4'] },
+      ];
+      const hop = (each: typeof first, changes: typeof fore) => ({
+        ...each,
+        metadata: { ...each.metadata, ...changes },
+      });
+      rollout.facts = { ...hop(facts, aft), hops: [hop(first, fore), hop(last, aft)] };
+      // The machine config operator of 4.20 adds it, and no payload names it.
+      rollout.site.gates.set('4.20.4', { [sigstore]: 'This cluster has mirrors configured.' });
+      rollout.server.put({
+        ...{ apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet', metadata: { name: 'site' } },
+        spec: { imageDigestMirrors: [{ source: 'quay.io/acme', mirrors: ['mirror.example/acme'] }] },
+      });
+    });
+    const name = 'upgrade-4.19.4-amd64';
+
+    it('names it before the first update, and needs no other decision', async () => {
+      rollout.site.updating = false;
+      put();
+      await rollout.control();
+      await rollout.untilPhase('Upgrading');
+      expect(rollout.condition('Acknowledged')).to.match(
+        /^False AcknowledgementRequired: the update to 4\.21\.3 will require, because the cluster has mirror sets/,
+      );
+      const command = /oc patch upgradebundle .*--patch='(.*)'/.exec(rollout.condition('Acknowledged'))?.[1] ?? '{}';
+      rollout.edit('UpgradeBundle', name, JSON.parse(command) as { spec: Json });
+      rollout.site.updating = true;
+      rollout.site.wake();
+      await rollout.untilPhase('Completed');
+      expect(hops()).to.deep.equal(['4.20.4 Completed', '4.21.3 Completed']);
+    });
+
+    it('waits for it between the updates if it was not allowed', async () => {
+      put();
+      await rollout.control();
+      await rollout.until(() => rollout.condition('Ready').startsWith('False AcknowledgementRequired'));
+      expect(rollout.condition('Ready')).to.contain(`--patch='{"spec":{"acknowledge":["${sigstore}"]}}'`);
+      expect(hops()).to.deep.equal(['4.20.4 Completed', '4.21.3 Verified']);
     });
   });
 
