@@ -3,8 +3,8 @@ import type https from 'node:https';
 import { messageOf, PluginError } from '../../errors.ts';
 
 /**
- * Returns the header Authorization from an auth-provider of a kubeconfig user (OIDC, Azure, Google); undefined if it
- * has none. Throws `bad-credentials-file`.
+ * Returns the header Authorization from an auth-provider of a kubeconfig user (Azure, Google, a token file); undefined
+ * if it has none. Throws `bad-credentials-file`.
  */
 export async function askAuthProvider(authProvider: unknown, source: string): Promise<string | undefined> {
   try {

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import type http from 'node:http';
-import { isFields, textOf, type Fields } from '../../fields.ts';
+import { fieldsAt, fieldsOf, isFields, textOf, type Fields } from '../../fields.ts';
 import type { Context } from '../../context.ts';
 import { messageOf, PluginError } from '../../errors.ts';
 import { isMissing } from '../../content/files/fileContent.ts';
@@ -49,8 +49,37 @@ export async function logIn(
   }
   const own = authorizationOf(user, token);
   if (provider === undefined) return { authorization: own, expires: Infinity };
-  const provided = await askAuthProvider(provider, source);
+  const isOidc = fieldsOf(provider)['name'] === 'oidc';
+  const provided = isOidc ? readIdToken(provider, source) : await askAuthProvider(provider, source);
   return { authorization: own ?? provided, expires: Date.now() + tokenFileLifetime };
+}
+
+/**
+ * Returns the header Authorization with the ID token of the auth-provider `oidc`; undefined if it has none. Never
+ * refreshes it: an identity provider may give a new refresh token each time, which is then lost unless it is written to
+ * the kubeconfig (as client-go does). @kubernetes/client-node 2.0.1 writes no file, and fails before that, because it
+ * passes the issuer as a string to openid-client. Throws `bad-credentials-file` for an expired token.
+ */
+function readIdToken(provider: unknown, source: string): string | undefined {
+  const token = textOf(fieldsAt(provider, 'config')['id-token']);
+  if (token === undefined) return undefined;
+  const expiry = readExpiry(token);
+  if (expiry === undefined || expiry > Date.now()) return `Bearer ${token}`;
+  const time = new Date(expiry).toISOString().replace(/\.\d+/, '');
+  const message = `the OIDC token of ${source} expired at ${time}, and an auth-provider is not refreshed here`;
+  throw new PluginError('bad-credentials-file', message, {
+    hint: 'Run “oc whoami” to refresh it in the file. Or log in with an exec plugin, which is asked for each token: oc-oidc of “oc login”, or kubelogin.',
+  });
+}
+
+/** Returns when a JSON Web Token expires, in milliseconds since 1970; undefined if it does not say. */
+function readExpiry(token: string): number | undefined {
+  try {
+    const { exp } = fieldsOf(JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString()));
+    return typeof exp === 'number' ? exp * 1000 : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /** Returns whether another login may give other credentials. */

@@ -204,6 +204,33 @@ describe('Session', () => {
       expect((await failureOf(ask(other), 'bad-credentials-file')).message).to.contain('auth-provider');
     });
 
+    describe('with the auth-provider oidc', () => {
+      /** Returns an ID token that expires after some seconds. */
+      const makeIdToken = (seconds: number): string => {
+        const parts = [{ alg: 'none' }, { exp: Math.floor(Date.now() / 1000) + seconds }];
+        return [...parts.map((part) => Buffer.from(JSON.stringify(part)).toString('base64url')), ''].join('.');
+      };
+      const connect = async (token: string): Promise<string> => {
+        const server = await start(accepts(token));
+        const config = { 'id-token': token, 'refresh-token': 'r', 'client-id': 'c', 'idp-issuer-url': 'https://idp' };
+        const user = { 'auth-provider': { name: 'oidc', config } };
+        return await ask(await folder.write({ cluster: trusted(server), user }));
+      };
+
+      it('sends its token while that is valid', async () => {
+        expect(await connect(makeIdToken(3600))).to.equal('v1.27.3');
+        expect(await connect('no-web-token')).to.equal('v1.27.3');
+      });
+
+      it('refuses an expired token, and names the plugins that refresh theirs', async () => {
+        const { message, hint } = await failureOf(connect(makeIdToken(-60)), 'bad-credentials-file');
+        expect(message).to.match(
+          /^the OIDC token of .*config expired at 20.*Z, and an auth-provider is not refreshed here$/,
+        );
+        expect(hint).to.match(/“oc whoami”.*exec plugin.*oc-oidc of “oc login”/);
+      });
+    });
+
     it('keeps its connection while only the token changes', async () => {
       const { tokens } = accepts('one');
       const server = await start({ tokens });
