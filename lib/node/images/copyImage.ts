@@ -5,7 +5,7 @@ import { PluginError } from '../../errors.ts';
 import { repositoryIn, parseReference } from '../../content/oci/reference.ts';
 import { describeHost, pathOnHost, type Host } from '../machine/host.ts';
 import { findProgram, runProgram, type ProgramResult } from '../machine/programs.ts';
-import { describeMainStore } from '../runtime/storageConfig.ts';
+import { describeMainStore, type RunConfig, type StorageRules } from '../runtime/storageConfig.ts';
 import type { ImageStore, StoreImage } from './imageStore.ts';
 import { makeFolders } from '../../content/files/disk.ts';
 
@@ -24,8 +24,10 @@ export interface CopySetting {
   readonly server: string;
   /** The folder of the host for temporary files. */
   readonly work: string;
-  /** The storage.conf to copy with, instead of the host’s. */
-  readonly storageConfig?: string | undefined;
+  /** How the program reads storage.conf. */
+  readonly rules: StorageRules;
+  /** The variable with the storage.conf to copy with, instead of the host’s. */
+  readonly storageConfig?: Readonly<Partial<Record<RunConfig['variable'], string>>>;
 }
 
 /** Finds the program of a host that copies images. Throws `not-found`. */
@@ -56,7 +58,7 @@ export async function copyImage(
     GOGC: '400',
     // podman has no option for registries.d: it looks in the home folder first.
     ...(program === 'podman' && { CONTAINERS_REGISTRIES_CONF: registries, HOME: setting.work }),
-    ...(setting.storageConfig !== undefined && { CONTAINERS_STORAGE_CONF: setting.storageConfig }),
+    ...setting.storageConfig,
   };
   const result = await runProgram(setting.host, program, args, context, { gentle: true, environment });
   if (result.code !== 0) throw explain(program, result, setting);
@@ -84,11 +86,11 @@ export async function prepareWork(images: readonly StoreImage[], setting: CopySe
   const attachments = 'default-docker:\n  use-sigstore-attachments: true\n';
   await makeFolders(pathOnHost(host, join(work, signatureConfig)), 0o700);
   await writeFile(pathOnHost(host, join(work, signatureConfig, 'bundle.yaml')), attachments);
-  const mainStore = await describeMainStore(host);
+  const mainStore = await describeMainStore(host, setting.rules);
   if (mainStore === undefined) return setting;
-  const storageConfig = join(work, 'storage.conf');
-  await writeFile(pathOnHost(host, storageConfig), mainStore);
-  return { ...setting, storageConfig };
+  const path = join(work, 'storage.conf');
+  await writeFile(pathOnHost(host, path), mainStore.text);
+  return { ...setting, storageConfig: { [mainStore.variable]: path } };
 }
 
 function skopeoArgs({ name, digest }: StoreImage, { server, work }: CopySetting): string[] {

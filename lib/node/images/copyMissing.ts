@@ -39,7 +39,13 @@ export async function copyMissing(
   await checkStoreSpace(missing, index, { ...setting, host, store, concurrency: limits.concurrency });
   const server = await serveToThisHost(bundle, progress, context);
   try {
-    const copying = await prepareWork(missing, { ...setting, host, store, server: `127.0.0.1:${server.port}` });
+    const copying = await prepareWork(missing, {
+      ...setting,
+      rules: storage.rules,
+      host,
+      store,
+      server: `127.0.0.1:${server.port}`,
+    });
     await copyAll(missing, index.listBlobs(), limits, context, async (image, within) => {
       try {
         await copyImage(program, image, copying, within);

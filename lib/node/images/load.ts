@@ -14,7 +14,7 @@ import { digestOf, hexOf } from '../../content/oci/digest.ts';
 import { pathOnHost, type Host } from '../machine/host.ts';
 import { loadFolder } from '../machine/paths.ts';
 import { findProgram, runProgram } from '../machine/programs.ts';
-import type { HostStorage } from './hostStorage.ts';
+import { requireRuntimeStore, type HostStorage } from './hostStorage.ts';
 import type { ImageStore, StoreImage } from './imageStore.ts';
 import { damageOf, findDamagedImages } from './layerCheck.ts';
 import { blobsOfImage, planImages, type PlannedImage } from './loadPlan.ts';
@@ -49,13 +49,14 @@ export interface LoadResult {
  * Loads the images of a bundle into the main store of a host, each by its own name and digest. Serves the bundle on the
  * loopback interface, has skopeo or podman copy the missing images with low priority, and checks each image. Counts all
  * images again at the end, and makes the store durable. With `verify`, `incomplete` also names damaged layers. A failed image does not stop the others. Throws `usage`, `busy`,
- * `disk-full`, `incomplete`, `partial`, `command-failed` for a store that cannot be synced, `interrupted`, and the errors
+ * `disk-full`, `incomplete`, `unsupported`, `partial`, `command-failed` for a store that cannot be synced, `interrupted`, and the errors
  * of the server and the store.
  */
 export async function loadBundle(bundle: Bundle, options: LoadOptions, context: Context): Promise<LoadResult> {
   const { storage, limits } = options;
   const { host, main: store } = storage;
   const program = options.program ?? (await findCopyProgram(host));
+  await requireRuntimeStore(storage, context);
   const planned = await planImages(bundle, options.images, context);
   const work = workOf(store);
   await using _lock = await lockWork(host, work);

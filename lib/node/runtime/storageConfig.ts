@@ -11,34 +11,87 @@ export interface StorageConfig {
   readonly driver: string;
   readonly graphRoot: string;
   readonly runRoot: string;
+  /** The store of images if it is not the one of containers; undefined if they share one. */
+  readonly imageStore: string | undefined;
   readonly additionalStores: readonly string[];
 }
 
-const dropIns = [`${vendorStorageFile}.d`, `${storageFile}.d`];
+/**
+ * How programs read storage.conf. Before containers/storage 1.63 they read one file, from then on drop-ins too
+ * (container-libs, storage/types/options.go and storage/pkg/configfile/parse.go). Upstream, skopeo has it from 1.23 on,
+ * podman from 6.0 on, and CRI-O 1.37 has not. Distributions build with others: podman 5.8.6 of Debian reads drop-ins.
+ */
+export type StorageRules = 'one-file' | 'drop-ins';
 
 /**
- * Reads the storage configuration as programs of root do: the file that CONTAINERS_STORAGE_CONF names, or the first
- * that exists, and the files of storage.conf.d. Throws `not-readable` and `invalid-file`.
+ * Reads the storage configuration as programs of root do that follow some rules. Throws `not-readable`, also if a file
+ * that a variable names is missing, and `invalid-file`.
  */
-export async function readStorageConfig(host: Host): Promise<StorageConfig> {
-  const read = async (path: string): Promise<TomlValues | undefined> => {
-    const text = await readIfThere(host, path);
-    return text === undefined ? undefined : readToml(text, path);
-  };
-  const main = await Promise.all(mainPlaces(host).map(read));
-  const files = [
-    main.find((values) => values !== undefined),
-    ...(await Promise.all((await listDropIns(host)).map(read))),
-  ];
-  const last = (key: string): string[] | undefined =>
-    files.map((values) => values && stringsOf(values, key)).findLast((strings) => strings !== undefined);
-  const first = (key: string, otherwise: string): string => last(key)?.[0] ?? otherwise;
+export async function readStorageConfig(host: Host, rules: StorageRules): Promise<StorageConfig> {
+  const { environment } = host;
+  const files = await Promise.all(
+    (await listStorageFiles(host, rules)).map(async (path) => {
+      const text = await readIfThere(host, path);
+      if (text === undefined) throw new PluginError('not-readable', `${path} does not exist`);
+      return readToml(text, path);
+    }),
+  );
+  const last = (key: string): string => files.flatMap((values) => stringsOf(values, key) ?? []).at(-1) ?? '';
+  const driver = environment['STORAGE_DRIVER'] || last('storage.driver') || 'overlay';
   return {
-    driver: host.environment['STORAGE_DRIVER'] || first('storage.driver', '') || 'overlay',
-    graphRoot: first('storage.graphroot', '/var/lib/containers/storage'),
-    runRoot: first('storage.runroot', '/run/containers/storage'),
-    additionalStores: last('storage.options.additionalimagestores') ?? [],
+    driver: driver === 'overlay2' ? 'overlay' : driver,
+    graphRoot: last('storage.graphroot') || '/var/lib/containers/storage',
+    runRoot: last('storage.runroot') || '/run/containers/storage',
+    imageStore: last('storage.imagestore') || undefined,
+    additionalStores: joinLists(files, 'storage.options.additionalimagestores'),
   };
+}
+
+/** Joins the lists of several files: a later one replaces the earlier ones, or is added to them (`{ append = true }`). */
+function joinLists(files: readonly TomlValues[], key: string): string[] {
+  let isAdded = false;
+  return files.reduce<string[]>((before, values) => {
+    const own = stringsOf(values, key);
+    // The attribute stays for all later files (configfile/slice.go).
+    isAdded = values.get(`${key}.append`)?.some((value) => value === true) ?? isAdded;
+    return own === undefined ? before : [...(isAdded ? before : []), ...own];
+  }, []);
+}
+
+/** Lists the files in the order in which they are read. Only files that a variable names may be missing. */
+async function listStorageFiles(host: Host, rules: StorageRules): Promise<string[]> {
+  const variable = (name: string): string | undefined => host.environment[name] || undefined;
+  const [named, more] = [variable('CONTAINERS_STORAGE_CONF'), variable('CONTAINERS_STORAGE_CONF_OVERRIDE')];
+  const home = variable('HOME');
+  const ownFolder = variable('XDG_CONFIG_HOME') ?? (rules === 'drop-ins' && home ? join(home, '.config') : undefined);
+  const own = ownFolder === undefined ? [] : [join(ownFolder, 'containers/storage.conf')];
+  const main = named === undefined ? await findFirst(host, [...own, storageFile, vendorStorageFile]) : [named];
+  if (rules === 'one-file') return main;
+  const folders = [
+    ...[vendorStorageFile, storageFile].flatMap((path) => [`${path}.d`, path.replace(/conf$/, 'rootful.conf.d')]),
+    ...own.map((path) => `${path}.d`),
+  ];
+  const dropIns = named === undefined ? await listDropIns(host, folders) : [];
+  return [...main, ...dropIns, ...(more === undefined ? [] : [more])];
+}
+
+async function findFirst(host: Host, paths: readonly string[]): Promise<string[]> {
+  for (const path of paths) if ((await readIfThere(host, path)) !== undefined) return [path];
+  return [];
+}
+
+/** Lists drop-ins by their names over all folders. One in a later folder replaces one of the same name. */
+async function listDropIns(host: Host, folders: readonly string[]): Promise<string[]> {
+  const byName = new Map<string, string>();
+  for (const folder of folders) {
+    const entries = await readdir(pathOnHost(host, folder), { withFileTypes: true }).catch(() => []);
+    for (const entry of entries)
+      if (!entry.isDirectory() && entry.name.endsWith('.conf')) byName.set(entry.name, join(folder, entry.name));
+  }
+  const sorted = [...byName.keys()].sort().flatMap((name) => byName.get(name) ?? []);
+  const texts = await Promise.all(sorted.map((path) => readIfThere(host, path)));
+  // A link may lead nowhere.
+  return sorted.filter((_, index) => texts[index] !== undefined);
 }
 
 /** Reads a file of the host; undefined if it does not exist. Throws `not-readable`. */
@@ -62,28 +115,25 @@ export async function listFolder(host: Host, folder: string, recursive = false):
   return files.map(({ parentPath, name }) => join(folder, relative(root, parentPath), name)).sort();
 }
 
+/** A storage.conf for a run of a program, and the variable that names it. */
+export interface RunConfig {
+  readonly variable: 'CONTAINERS_STORAGE_CONF' | 'CONTAINERS_STORAGE_CONF_OVERRIDE';
+  readonly text: string;
+}
+
 /**
- * Returns the storage.conf of a host without its additional stores; undefined if it has none. A program that uses it
- * writes every layer of an image into the main store, and does not refer to layers of an additional one.
+ * Returns a configuration with which a program uses the main store of a host alone; undefined if the host has no
+ * additional store. The program then writes every layer of an image, and refers to no layer of another store.
  */
-export async function describeMainStore(host: Host): Promise<string | undefined> {
-  const { additionalStores, driver, graphRoot, runRoot } = await readStorageConfig(host);
+export async function describeMainStore(host: Host, rules: StorageRules): Promise<RunConfig | undefined> {
+  const { additionalStores } = await readStorageConfig(host, rules);
   if (additionalStores.length === 0) return undefined;
-  const texts = await Promise.all(mainPlaces(host).map((path) => readIfThere(host, path)));
-  const text = texts.find((each) => each !== undefined);
-  return (text ?? `[storage]\ndriver = "${driver}"\ngraphroot = "${graphRoot}"\nrunroot = "${runRoot}"\n`).replace(
-    /^[ \t]*additionalimagestores[ \t]*=[ \t]*\[[^\]]*\]/m,
-    'additionalimagestores = []',
-  );
-}
-
-/** Returns the paths of the configuration, of which the first that exists counts. */
-function mainPlaces({ environment }: Host): string[] {
-  const named = environment['CONTAINERS_STORAGE_CONF'];
-  return named === undefined || named === '' ? [storageFile, vendorStorageFile] : [named];
-}
-
-async function listDropIns(host: Host): Promise<string[]> {
-  const paths = (await Promise.all(dropIns.map((folder) => listFolder(host, folder)))).flat();
-  return paths.filter((path) => path.endsWith('.conf'));
+  if (rules === 'drop-ins') {
+    const text = '[storage.options]\nadditionalimagestores = [{ append = false }]\n';
+    return { variable: 'CONTAINERS_STORAGE_CONF_OVERRIDE', text };
+  }
+  const [path = ''] = await listStorageFiles(host, rules);
+  const text = (await readIfThere(host, path)) ?? '';
+  const main = text.replace(/^[ \t]*additionalimagestores[ \t]*=[ \t]*\[[^\]]*\]/m, 'additionalimagestores = []');
+  return { variable: 'CONTAINERS_STORAGE_CONF', text: main };
 }

@@ -1,8 +1,17 @@
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { expect } from 'chai';
-import { readStorageConfig } from '../../../lib/node/runtime/storageConfig.ts';
+import { describeMainStore, readStorageConfig } from '../../../lib/node/runtime/storageConfig.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { requireRoot } from '../../support/archive/storeReader.ts';
+import { run } from '../../support/peers.ts';
+import { storageCases, type StorageCase } from './storageCases.ts';
+
+const usual = {
+  ...{ driver: 'overlay', graphRoot: '/var/lib/containers/storage', runRoot: '/run/containers/storage' },
+  ...{ imageStore: undefined, additionalStores: [] },
+};
 
 describe('readStorageConfig', () => {
   let root: string;
@@ -11,24 +20,23 @@ describe('readStorageConfig', () => {
   });
   afterEach(() => rm(root, { recursive: true }));
 
-  const write = async (path: string, ...lines: string[]): Promise<void> => {
-    await mkdir(join(root, path, '..'), { recursive: true });
-    await writeFile(join(root, path), lines.join('\n'));
+  const write = async (files: StorageCase['files']): Promise<void> => {
+    for (const [path, content] of Object.entries(files)) {
+      await mkdir(dirname(join(root, path)), { recursive: true });
+      if (typeof content === 'string') await writeFile(join(root, path), content);
+      else await symlink(content.link, join(root, path));
+    }
   };
-  const read = (environment: Record<string, string> = {}) => readStorageConfig({ root, environment });
 
-  it('has the defaults of root without a file', async () => {
-    expect(await read()).to.deep.equal({
-      driver: 'overlay',
-      graphRoot: '/var/lib/containers/storage',
-      runRoot: '/run/containers/storage',
-      additionalStores: [],
-    });
-  });
+  for (const { name, files, environment = {}, expected } of storageCases)
+    for (const rules of ['one-file', 'drop-ins'] as const)
+      it(`reads ${name} (${rules})`, async () => {
+        await write(files);
+        expect(await readStorageConfig({ root, environment }, rules)).to.deep.equal({ ...usual, ...expected[rules] });
+      });
 
   it('reads the file of a node as it is there', async () => {
-    await write(
-      'etc/containers/storage.conf',
+    const lines = [
       '# comment',
       '[storage]',
       'driver = "overlay" # the only one',
@@ -42,21 +50,53 @@ describe('readStorageConfig', () => {
       ']',
       '[storage.options.overlay]',
       'skip_mount_home = "true"',
-    );
-    const { additionalStores } = await read();
+    ];
+    await write({ 'etc/containers/storage.conf': lines.join('\n') });
+    const host = { root, environment: {} };
+    const { additionalStores } = await readStorageConfig(host, 'one-file');
     expect(additionalStores).to.deep.equal(['/usr/lib/containers/storage', '/var/lib/shared/oc-upgrade-bundle/store']);
+    const main = await describeMainStore(host, 'one-file');
+    expect(main?.variable).to.equal('CONTAINERS_STORAGE_CONF');
+    expect(main?.text).to.match(/additionalimagestores = \[\]\n.*\nskip_mount_home/);
+    expect(await describeMainStore(host, 'drop-ins')).to.deep.equal({
+      variable: 'CONTAINERS_STORAGE_CONF_OVERRIDE',
+      text: '[storage.options]\nadditionalimagestores = [{ append = false }]\n',
+    });
   });
 
-  it('prefers /etc to /usr, one that is named to both, and drop-ins to all, in their order', async () => {
-    await write('usr/share/containers/storage.conf', '[storage]', 'graphroot = "/usr"', 'driver = "vfs"');
-    expect(await read()).to.include({ graphRoot: '/usr', driver: 'vfs' });
-    await write('etc/containers/storage.conf', '[storage]', 'graphroot = "/etc"');
-    expect(await read()).to.include({ graphRoot: '/etc', driver: 'overlay' });
-    await write('own.conf', 'storage.graphroot = "/own"');
-    expect(await read({ CONTAINERS_STORAGE_CONF: '/own.conf' })).to.include({ graphRoot: '/own' });
-    await write('etc/containers/storage.conf.d/20.conf', '[storage]', 'graphroot = "/twenty"');
-    await write('etc/containers/storage.conf.d/10.conf', '[storage]', 'graphroot = "/ten"');
-    await write('etc/containers/storage.conf.d/90.conf.off', '[storage]', 'graphroot = "/off"');
-    expect(await read({ STORAGE_DRIVER: 'vfs' })).to.include({ graphRoot: '/twenty', driver: 'vfs' });
+  it('says which file a variable names that is missing', async () => {
+    const environment = { CONTAINERS_STORAGE_CONF: '/run/absent.conf' };
+    for (const rules of ['one-file', 'drop-ins'] as const)
+      expect((await failureOf(readStorageConfig({ root, environment }, rules), 'not-readable')).message).to.equal(
+        '/run/absent.conf does not exist',
+      );
+  });
+
+  // In a mount namespace with the folders of the case, the podman of this machine says which store it uses.
+  describe('as podman does on this machine', () => {
+    let rules: 'one-file' | 'drop-ins';
+    before(async function () {
+      await requireRoot(this);
+      const { code, stdout } = await run('podman', ['--version']);
+      if (code !== 0) this.skip();
+      rules = /version [1-5]\./.test(stdout) ? 'one-file' : 'drop-ins';
+    });
+    const mounts = [
+      'mount -t tmpfs tmpfs /run && mkdir -p /var/lib/containers && mount -t tmpfs tmpfs /var/lib/containers',
+      'for f in etc/containers usr/share/containers; do mkdir -p "$0/$f" "/$f" && mount --bind "$0/$f" "/$f"; done',
+      'if [ -d "$0/run" ]; then cp -r "$0/run/." /run; fi; exec podman info --format json',
+    ];
+    for (const { name, files, environment = {}, expected } of storageCases.filter(({ expected: each }) =>
+      Object.values(each).every(({ additionalStores = [] }) => additionalStores.length === 0),
+    ))
+      it(`reads ${name}`, async () => {
+        await write(files);
+        const variables = Object.entries(environment).map(([key, value]) => `${key}=${value}`);
+        const command = ['env', ...variables, 'unshare', '-m', 'sh', '-c', mounts.join(' && '), root];
+        const { stdout, stderr } = await run('env', ['-u', 'CONTAINERS_STORAGE_CONF', ...command]);
+        const { store } = JSON.parse(stdout.slice(stdout.indexOf('{')) || `"${stderr}"`) as { store: object };
+        const { driver, graphRoot, runRoot } = { ...usual, ...expected[rules] };
+        expect(store).to.include({ graphDriverName: driver, graphRoot, runRoot });
+      });
   });
 });

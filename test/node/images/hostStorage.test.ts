@@ -1,0 +1,110 @@
+import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { HostStorage, requireRuntimeStore } from '../../../lib/node/images/hostStorage.ts';
+import { makeContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { run } from '../../support/peers.ts';
+
+describe('HostStorage', () => {
+  let folder: string;
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'storage-'));
+    await write(
+      'main.conf',
+      '[storage]',
+      `graphroot = "${folder}/main"`,
+      `runroot = "${folder}/run"`,
+      'driver = "vfs"',
+    );
+    await write('more.conf', '[storage]', `graphroot = "${folder}/more"`);
+  });
+  afterEach(() => rm(folder, { recursive: true }));
+
+  const write = (name: string, ...lines: string[]): Promise<void> =>
+    writeFile(join(folder, name), `${lines.join('\n')}\n`);
+  /** Puts a program first on the path. It answers each call with the lines. */
+  const addProgram = async (name: string, ...lines: string[]): Promise<void> => {
+    await write(name, '#!/bin/sh', ...lines);
+    await chmod(join(folder, name), 0o755);
+  };
+  /** `CONTAINERS_STORAGE_CONF_OVERRIDE` is read only by programs that read drop-ins. */
+  const open = (): Promise<HostStorage> =>
+    HostStorage.open({
+      root: '/',
+      environment: {
+        PATH: `${folder}:${process.env['PATH'] ?? ''}`,
+        CONTAINERS_STORAGE_CONF: `${folder}/main.conf`,
+        CONTAINERS_STORAGE_CONF_OVERRIDE: `${folder}/more.conf`,
+      },
+    });
+
+  it('has the store that the skopeo of this machine names', async function () {
+    if ((await run('skopeo', ['--version'])).code !== 0) this.skip();
+    const { main } = await open();
+    const isOld = / 1\.(?:[0-9]|1[0-9]|2[0-2])\./.test((await run('skopeo', ['--version'])).stdout);
+    expect(main.graphRoot).to.equal(`${folder}/${isOld ? 'main' : 'more'}`);
+  });
+
+  it('has the store that skopeo names, and asks its version if it names none', async () => {
+    await addProgram('skopeo', `echo 'reference "[vfs@${folder}/more+/run]localhost/x" does not resolve' >&2; exit 1`);
+    expect((await open()).main.graphRoot).to.equal(`${folder}/more`);
+    await addProgram('skopeo', `echo 'reference "[vfs@${folder}/main+/run]localhost/x" does not resolve' >&2; exit 1`);
+    expect((await open()).main.graphRoot).to.equal(`${folder}/main`);
+    for (const [version, name] of [
+      ['1.22.2', 'main'],
+      ['1.23.0', 'more'],
+    ] as const) {
+      await addProgram('skopeo', `[ "$1" = -v ] && echo skopeo version ${version} || exit 1`);
+      expect((await open()).main.graphRoot, version).to.equal(`${folder}/${name}`);
+    }
+  });
+
+  describe('requireRuntimeStore', () => {
+    const check = async (): Promise<string[]> => {
+      const context = makeContext();
+      await requireRuntimeStore(await open(), context);
+      return context.lines.filter((line) => line.startsWith('warn'));
+    };
+    const crio = (root: string, images = ''): Promise<void> =>
+      addProgram(
+        'crio',
+        '[ "$*" = "status info" ] || exit 2',
+        `printf 'cgroup driver: systemd\\nstorage driver: overlay\\nstorage graph root: ${root}\\nstorage image: ${images}\\n'`,
+      );
+    beforeEach(() =>
+      addProgram('skopeo', `echo 'reference "[vfs@${folder}/main+/run]localhost/x" does not resolve' >&2; exit 1`),
+    );
+
+    it('accepts the store of CRI-O, and a machine without CRI-O', async () => {
+      expect(await check()).to.deep.equal([]);
+      await crio(`${folder}/main/`);
+      expect(await check()).to.deep.equal([]);
+    });
+
+    it('refuses another store than that of CRI-O', async () => {
+      await crio('/var/lib/containers/storage');
+      const { message, hint } = await failureOf(check(), 'unsupported');
+      expect(message).to.equal(
+        'images would not be loaded into the store of the node: CRI-O uses /var/lib/containers/storage, and skopeo ' +
+          `would fill ${folder}/main`,
+      );
+      expect(hint).to.contain('graphroot in /etc/containers/storage.conf');
+    });
+
+    it('refuses a store that images have of their own', async () => {
+      await crio(`${folder}/main`, '/var/lib/images');
+      expect((await failureOf(check(), 'unsupported')).message).to.contain('CRI-O has an imagestore (/var/lib/images)');
+      await write('main.conf', '[storage]', `graphroot = "${folder}/main"`, 'imagestore = "/var/lib/images"');
+      expect((await failureOf(check(), 'unsupported')).message).to.contain('storage.conf has an imagestore');
+    });
+
+    it('says that CRI-O does not answer', async () => {
+      await addProgram('crio', 'echo dial unix: no such file >&2; exit 1');
+      expect(await check()).to.deep.equal([
+        `warn: CRI-O does not say which store it uses, ${folder}/main is loaded: dial unix: no such file`,
+      ]);
+    });
+  });
+});
