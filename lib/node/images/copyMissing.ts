@@ -53,7 +53,8 @@ export async function copyMissing(
         throw isPluginError(error, 'incomplete') ? ((await findFault(bundle, image, setting)) ?? error) : error;
       }
       const lack = await (await storage.readIndex()).check(image);
-      if (lack !== undefined) throw new PluginError('incomplete', `${program} reports it as loaded, but ${lack}`);
+      if (lack !== undefined)
+        throw new PluginError('incomplete', `${program} reports it as loaded, but ${lack}`, { hint: damagedHint });
       progress.finish(image);
     });
   } finally {
@@ -101,6 +102,8 @@ async function findFault(
   return undefined;
 }
 
+const damagedHint =
+  'The store is damaged, as after a power failure, and not the bundle. Remove every image that has this layer (podman rmi -f NAME), and run the same command again.';
 const corruptHint = 'Copy the bundle again, and run the same command again: loaded images are skipped.';
 const removedHint =
   'If the USB drive was removed, insert it, and run the same command again: loaded images are skipped.';

@@ -56,11 +56,14 @@ export async function copyAll(
   checkInterrupted(context.signal);
   stop.signal.throwIfAborted();
   if (failures.length === 0) return;
+  const [hint, ...otherHints] = new Set(failures.map((failure) => failure.hint));
   throw collectFailures(failures, {
     title: `${failures.length} of ${images.length} images could not be loaded`,
-    hint: 'The other images are loaded. Get an intact copy of the bundle, and run the same command again.',
+    hint: (otherHints.length === 0 ? hint : undefined) ?? usualHint,
   });
 }
+
+const usualHint = 'The other images are loaded. Get an intact copy of the bundle, and run the same command again.';
 
 function nameImage({ label, name }: PlannedImage, error: PluginError): PluginError {
   return new PluginError(error.code, `${label} (${name}): ${error.message}`, { hint: error.hint, cause: error });
