@@ -60,6 +60,10 @@ export const platformStops = {
     'The machine config operator waits while any pool is degraded, and the version operator waits for it.',
     `${configOperator}, pkg/operator/sync.go (syncRequiredMachineConfigPools)`,
   ),
+  runc: stop(
+    'machine-config-controller of 4.23 and later renders no configuration for a pool of RHEL 10 with runc, which is then degraded.',
+    `${configOperator}, pkg/controller/render/render_controller.go (validateNoRuncOnRHEL10FromOSImageStream)`,
+  ),
   pausedPool: stop(
     'The machine config operator waits for the pool of the control plane, which is not updated while it is paused.',
     `${configOperator}, pkg/operator/sync.go (syncRequiredMachineConfigPools)`,

@@ -75,7 +75,7 @@ describe('loadBundle, when something fails', function () {
       id: string;
     }[];
     await rm(join(graphRoot, 'overlay', layers[0]?.id ?? ''), { recursive: true });
-    const { message, hint } = await failureOf(load(), 'partial');
+    const { message, hint } = await failureOf(load());
     expect(message).to.contain('the files of its layer');
     expect(hint).to.contain('Remove every image that has this layer (podman rmi -f NAME)');
   });

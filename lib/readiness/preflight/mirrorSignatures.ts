@@ -1,16 +1,67 @@
 import type { UpdatePlan } from '../../bundle/verify/updatePlan.ts';
 import type { Context } from '../../context.ts';
 import { blocks } from '../../cluster/platformStops.ts';
-import type { PluginError } from '../../errors.ts';
+import { asFailure, ignoring, type PluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
 import type { Finding } from '../../cluster/finding.ts';
-import { parseReference, repositoryIn } from '../../content/oci/reference.ts';
+import type { Digest } from '../../content/oci/digest.ts';
+import { formatReference, parseReference, repositoryIn, type Reference } from '../../content/oci/reference.ts';
+import type { MirrorSets } from '../../content/registry/mirrors.ts';
+import type { Registries } from '../../content/registry/registries.ts';
+import type { ContentSource } from '../../content/store/store.ts';
 import { readPayloadPolicies } from '../../release/payloadPolicies.ts';
 import { readPayload } from '../../release/release.ts';
 import { isEnforcedByDefault, policiesFor, readImagePolicy } from '../../release/sigstore/imagePolicy.ts';
 import { checkReleaseImages, readerOf, type NamedImage } from '../../release/sigstore/releaseCheck.ts';
-import { SiteMirrors, type MirrorAccess } from './siteMirrors.ts';
 import { mirrorSetsOf, type ClusterSurvey } from './survey.ts';
+
+/** Access to the mirrors of a site. */
+export interface MirrorAccess {
+  readonly registries: Registries;
+  /** Returns the command that pushes the planned or the running release into a mirror (REGISTRY/REPOSITORY). */
+  readonly pushCommand: (mirror: string, version: string) => string;
+}
+
+type DigestReference = Reference & { readonly digest: Digest };
+
+/** The mirrors of a site. The first failure ends all questions, because each would take as long. */
+export class SiteMirrors {
+  readonly #sets: MirrorSets;
+  readonly #registries: Registries;
+  readonly #sources = new Map<string, ContentSource>();
+  failure: PluginError | undefined;
+
+  constructor(sets: MirrorSets, registries: Registries) {
+    this.#sets = sets;
+    this.#registries = registries;
+  }
+
+  /** Finds the first mirror that has an image, from which nodes pull it. */
+  async find(image: DigestReference): Promise<ContentSource | undefined> {
+    const own = formatReference({ registry: image.registry, repository: image.repository });
+    for (const { registry, repository } of this.#sets.locationsOf(image)) {
+      const name = formatReference({ registry, repository });
+      if (name === own) continue;
+      const source = this.#sources.get(name) ?? this.#registries.repository({ registry, repository });
+      this.#sources.set(name, source);
+      const descriptor = await source.resolve(image.digest).catch(ignoring('not-found'));
+      if (descriptor) return source;
+    }
+    return undefined;
+  }
+
+  /** Does something with the mirrors. Returns undefined if they fail, and always after a failure. */
+  async attempt<Result>(action: () => Promise<Result>): Promise<Result | undefined> {
+    if (this.failure) return undefined;
+    try {
+      return await action();
+    } catch (error) {
+      const failure = asFailure(error);
+      this.failure ??= failure;
+      return undefined;
+    }
+  }
+}
 
 /** The planned release, or the running one without its components and manifests. */
 type AskedRelease = Pick<UpdatePlan, 'version' | 'release'> & Partial<Pick<UpdatePlan, 'components' | 'manifests'>>;

@@ -9,7 +9,7 @@ import type { Digest } from '../../content/oci/digest.ts';
 import { formatReference, parseReference } from '../../content/oci/reference.ts';
 import { readImageManifest, type ContentSource } from '../../content/store/store.ts';
 import { listSystemImages, needsStreams, type OSImageStreams } from '../../release/osImageStreams.ts';
-import { SiteMirrors, type MirrorAccess } from './siteMirrors.ts';
+import { SiteMirrors, type MirrorAccess } from './mirrorSignatures.ts';
 import { featureSetOf, hasMirrors, mirrorSetsOf, type ClusterSurvey } from './survey.ts';
 
 const check = 'streams' as const;

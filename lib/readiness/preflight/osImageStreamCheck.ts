@@ -82,8 +82,11 @@ function listUses(defaultStream: string, count: number, pools: readonly StoredOb
   });
 }
 
-/** Custom pools take the stream of the workers (GetEffectiveOSImageStreamName of machine-config-operator). */
-function streamOf(pool: StoredObject, pools: readonly StoredObject[]): string | undefined {
+/**
+ * Returns the stream that a pool names; undefined for the default one. Custom pools take the stream of the workers
+ * (GetEffectiveOSImageStreamName of machine-config-operator).
+ */
+export function streamOf(pool: StoredObject, pools: readonly StoredObject[]): string | undefined {
   const nameOf = (each: StoredObject | undefined): string | undefined =>
     textOf(fieldsAt(fieldsOf(each?.['spec']), 'osImageStream')['name']);
   const isStandard = ['master', 'worker', 'arbiter'].includes(pool.metadata.name);

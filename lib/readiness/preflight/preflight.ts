@@ -21,10 +21,11 @@ import { checkImagePolicies } from './imagePolicyCheck.ts';
 import { checkCertificates, checkSigningRequests } from './certificateCheck.ts';
 import { checkDrills } from './drillRecord.ts';
 import { checkFailedPulls } from './pullPolicy.ts';
+import { checkHolds } from './holds.ts';
 import { checkImageRemoval } from './imageRemoval.ts';
 import { checkImageRetention } from './imageRetention.ts';
 import { checkMirroredStreams } from './mirroredStreams.ts';
-import { checkMirrorSignatures } from './mirrorSignatures.ts';
+import { checkMirrorSignatures, type MirrorAccess } from './mirrorSignatures.ts';
 import { checkAgentNodes, isPoolNode, mayHaveAgent, readNode } from './node.ts';
 import { checkLeftOut, checkNode, type NodeKnowledge } from './nodeCheck.ts';
 import { unpackedFactor } from './nodeDisks.ts';
@@ -35,7 +36,6 @@ import { readPodTemplate, type PodTemplate } from './podTemplate.ts';
 import { checkPreviewStreams, checkStreams } from './osImageStreamCheck.ts';
 import { checkManifests, checkWorkloads } from './pullPolicy.ts';
 import { checkSitePins, pinnedOf } from './pinnedImageSets.ts';
-import type { MirrorAccess } from './siteMirrors.ts';
 import {
   featureSetOf,
   hasMirrors,
@@ -106,6 +106,7 @@ export async function runPreflight(
     ...checkSurvey(survey, templates.length, clusterVersion),
     ...(plan ? await checkPlan(plan, clusterVersion, survey, context) : []),
     ...(planned ? await checkAcknowledgements(cluster, version, listReleases(planned, context)) : []),
+    ...(planned ? await checkHolds(cluster, survey, version, listVersions(planned, version)) : []),
     ...checkState(clusterVersion, plan),
     ...checkOperators(survey.operators, plan !== undefined && !isSameMinor(version, plan.version)),
     ...checkPools(survey.pools),
@@ -241,6 +242,11 @@ function listReleases(planned: UpdatePlan, context: Context): GatedRelease[] {
   return [...(planned.earlier ?? []), planned].map(({ version, manifests }) => ({
     ...{ version, gates: readPayloadGates(manifests, version, context) },
   }));
+}
+
+/** Lists the versions of the updates that are later than the running one, in their order. */
+function listVersions(planned: UpdatePlan, running: string): string[] {
+  return [...(planned.earlier ?? []), planned].flatMap(({ version }) => (isOlder(running, version) ? [version] : []));
 }
 
 function checkNodes(

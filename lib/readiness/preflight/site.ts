@@ -9,6 +9,7 @@ import { hexOf, isDigest } from '../../content/oci/digest.ts';
 import { digestIn, repositoryIn } from '../../content/oci/reference.ts';
 import { readImagePolicy, rootFingerprint } from '../../release/sigstore/imagePolicy.ts';
 import { parseArchitecture } from '../../release/version.ts';
+import { maxOpenShiftVersion } from './holds.ts';
 import { isPoolNode, mayHaveAgent, readNode } from './node.ts';
 import { listOwnAcknowledgements } from './acknowledgements.ts';
 import { pinnedOf } from './pinnedImageSets.ts';
@@ -143,18 +144,6 @@ async function listOperators(cluster: Cluster): Promise<SiteOperator[]> {
 
 function isNamed({ metadata }: StoredObject, namespace: string | undefined, name: unknown): boolean {
   return metadata.namespace === namespace && metadata.name === name;
-}
-
-// OLM sets Upgradeable to false for the next minor version above it (operator-lifecycle-manager, openshift/helpers.go).
-function maxOpenShiftVersion({ metadata }: StoredObject): string | undefined {
-  const text = metadata.annotations?.['olm.properties'];
-  if (text === undefined) return undefined;
-  try {
-    const property = listOf(JSON.parse(text)).find(({ type }) => type === 'olm.maxOpenShiftVersion');
-    return property && String(property['value']);
-  } catch {
-    return undefined;
-  }
 }
 
 /** The kind that counts the requests for each API within a day. */
