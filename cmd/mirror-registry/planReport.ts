@@ -53,7 +53,7 @@ export async function makePlan(
   const isElsewhere = args.root !== '/' && podman === podmanOption.podman.default;
   const programs = { podman, systemctl: 'systemctl', environment, signal: context.signal };
   const commands = new HostCommands(programs, detected.installation.scope);
-  const asksPodman = !isElsewhere && (await canAskPodman(commands, detected));
+  const asksPodman = !isElsewhere && (await canAskPodman(commands, detected, context));
   const asked = { files: detected.files, detected, target, release, renewal, sqliteStorage: args.sqliteStorage };
   const { plan } = await surveyHost(asked, asksPodman ? commands : undefined);
   const unfinished = await findUnfinished(detected, context);

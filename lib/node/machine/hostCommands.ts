@@ -249,8 +249,26 @@ function titleOf(program: string, args: readonly string[]): string {
 function failureOf(program: string, args: readonly string[], { code, stderr }: ProgramResult): PluginError {
   const why = stderr.trim().split('\n').at(-1) || (code === -1 ? 'it was killed' : `exit status ${code}`);
   const cause = stderr === '' ? undefined : new Error(stderr.trim());
-  return new PluginError('command-failed', `${titleOf(program, args)}: ${why}`, { hint: policyHint(stderr), cause });
+  return new PluginError('command-failed', `${titleOf(program, args)}: ${why}`, {
+    hint: removalHint(stderr) ?? policyHint(stderr),
+    cause,
+  });
 }
+
+/** Returns what to do if podman 6 refuses something that it has removed, by the words of podman 6.1.1. */
+function removalHint(stderr: string): string | undefined {
+  return removals.find(([words]) => words.test(stderr))?.[1];
+}
+
+const removals: readonly (readonly [words: RegExp, hint: string])[] = [
+  [/Cgroups v1 not supported/i, 'podman 6 needs cgroup v2: boot this host with it, or keep podman 5.'],
+  [
+    /BoltDB database backend was removed/i,
+    'Remove database_backend from containers.conf, and restart the host, or run “podman system migrate” to move to SQLite.',
+  ],
+  [/unsupported network backend "cni"/i, 'Remove network_backend from containers.conf: podman 6 has netavark only.'],
+  [/slirp4netns support has been removed/i, 'Use pasta in the unit instead of slirp4netns.'],
+];
 
 function policyHint(stderr: string): string | undefined {
   const [, scope] = /docker:\/\/(127\.0\.0\.1:\d+)\S* is rejected by policy/.exec(stderr) ?? [];

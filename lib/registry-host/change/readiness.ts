@@ -1,7 +1,9 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PluginError } from '../../errors.ts';
-import { goArchitecture } from '../../release/version.ts';
+import { fieldsAt, textOf } from '../../fields.ts';
+import { parseJson } from '../../content/oci/syntax.ts';
+import { goArchitecture, isOlder } from '../../release/version.ts';
 import { checkSpace } from '../../content/files/disk.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
 import type { HostFiles } from '../../node/machine/hostFiles.ts';
@@ -41,6 +43,62 @@ export async function requireReadiness({ commands, release, databaseSize, backup
   await checkSpace(join(backups, 'database'), 2.2 * databaseSize);
 }
 
+/** What this program reads of `podman info`, whose form is the same in podman 4.3.1, 5.8.6 and 6.1.1. */
+interface PodmanState {
+  readonly version: string;
+  readonly cgroups: string | undefined;
+  readonly network: string | undefined;
+  /** Undefined before podman 4.8, which has BoltDB only. */
+  readonly database: string | undefined;
+}
+
+async function readPodman(commands: HostCommands): Promise<PodmanState> {
+  const info = parseJson(await commands.podman(['info', '--format', 'json']));
+  const host = fieldsAt(info, 'host');
+  return {
+    version: textOf(fieldsAt(info, 'version')['Version']) ?? '',
+    cgroups: textOf(host['cgroupVersion']),
+    network: textOf(host['networkBackend']),
+    database: textOf(host['databaseBackend']),
+  };
+}
+
+/**
+ * Finds what podman 6 does not run any more: cgroup v1, CNI, slirp4netns, iptables and BoltDB (podman 6.0.0, release
+ * notes). Before podman 6 these are warnings; with it, a unit that cannot start is a blocker.
+ */
+async function findPodmanNeeds(
+  { files, commands }: { readonly files: HostFiles; readonly commands: HostCommands },
+  { commands: units }: DetectedInstallation,
+): Promise<{ blockers: string[]; warnings: string[] }> {
+  const { version, cgroups, network, database = 'boltdb' } = await readPodman(commands);
+  const slirp = Object.values(units).flatMap((command) =>
+    ['network', 'net'].flatMap((name) =>
+      valuesOf(command, name)
+        .filter(({ value }) => value.startsWith('slirp4netns'))
+        .map(
+          ({ word }) =>
+            `${command.setting.file.path}:${word.line} has slirp4netns, which podman 6 does not have: use pasta`,
+        ),
+    ),
+  );
+  if (!/^\d/.test(version) || !isOlder(version, '6.0.0')) return { blockers: slirp, warnings: [] };
+  const settings = (await files.readText('/etc/containers/containers.conf')) ?? '';
+  const lacks: readonly (readonly [boolean, string])[] = [
+    [cgroups === 'v1', 'this host has cgroup v1, with which podman 6 does not start: boot it with cgroup v2 first'],
+    [network === 'cni', 'podman has the network backend cni, which podman 6 does not have: change to netavark first'],
+    [
+      /^\s*firewall_driver\s*=\s*"iptables"/m.test(settings),
+      'containers.conf has the firewall driver iptables, which podman 6 does not have: use nftables',
+    ],
+    [database === 'boltdb', 'podman keeps its state in BoltDB, which podman 6 moves to SQLite at the first boot'],
+  ];
+  const own = lacks.flatMap(([isLacking, words]) => (isLacking ? [words] : []));
+  const found = [...own, ...slirp];
+  const intro = `before podman ${version} is updated to 6`;
+  return { blockers: [], warnings: found.map((words) => `${intro}: ${words}`) };
+}
+
 /** What a registry needs and its host does not have: sentences for a plan. */
 export interface UnmetNeeds {
   readonly blockers: readonly string[];
@@ -58,8 +116,7 @@ export async function findUnmetNeeds(
 ): Promise<UnmetNeeds> {
   const { installation } = detected;
   const { storage, databaseStorage, images } = installation;
-  const blockers: string[] = [];
-  const warnings: string[] = [];
+  const { blockers, warnings } = await findPodmanNeeds({ files, commands }, detected);
   for (const each of [storage, databaseStorage]) {
     if (!each) continue;
     const place = `${each.value} (${each.file}:${each.line})`;

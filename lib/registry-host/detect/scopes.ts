@@ -71,11 +71,20 @@ export async function findUnits(host: HostFiles, { scope, home }: DetectOptions)
 async function findSuccessor(host: HostFiles, home: string, scope: 'auto' | Scope): Promise<string | undefined> {
   const folders = {
     system: ['/etc/containers/systemd', '/usr/share/containers/systemd'],
-    user: [join(home, '.config/containers/systemd')],
+    // The last one from podman 6 on.
+    user: [
+      join(home, '.config/containers/systemd'),
+      '/etc/containers/systemd/users',
+      '/usr/share/containers/systemd/users',
+    ],
   };
   const looked = scope === 'auto' ? [...folders.system, ...folders.user] : folders[scope];
-  for (const path of looked.map((folder) => join(folder, 'quay.container'))) {
-    if (await host.exists(path)) return path;
+  for (const folder of looked) {
+    // podman 6 installs a Quadlet with its other files in a folder of its own, and systemd’s generator looks there too.
+    const names = (await host.list(folder)).filter((name) => name !== 'users' && !name.endsWith('.container'));
+    const within = names.map((name) => join(folder, name));
+    for (const path of [folder, ...within].map((each) => join(each, 'quay.container')))
+      if (await host.exists(path)) return path;
   }
   return undefined;
 }

@@ -1,7 +1,7 @@
 import { stat } from 'node:fs/promises';
 import type { Bundle } from '../../bundle/bundle.ts';
 import type { Context } from '../../context.ts';
-import { ignoring, PluginError } from '../../errors.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
 import type { Architecture } from '../../release/version.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
@@ -87,17 +87,25 @@ export async function loadReleaseImages(
 }
 
 /**
- * Returns whether podman can be asked about a registry: it is there, and the registry is not of another user. Throws the
- * errors of reading, and `interrupted`.
+ * Returns whether podman can be asked about a registry: it is there, and the registry is not of another user. Warns if
+ * podman itself refuses this host. Throws the errors of reading, and `interrupted`.
  */
 export async function canAskPodman(
   commands: HostCommands,
   { installation: { scope, quayRoot }, files }: { readonly installation: Installation; readonly files: HostFiles },
+  context: Context,
 ): Promise<boolean> {
   const { uid } = await stat(files.locate(await files.resolve(quayRoot.value)));
   if (scope === 'user' && uid !== process.getuid?.()) return false;
-  const answer = await commands.podman(['info', '--format', '{{.Host.Arch}}']).catch(ignoring('command-failed'));
-  return answer !== undefined;
+  try {
+    await commands.podman(['info', '--format', '{{.Host.Arch}}']);
+    return true;
+  } catch (error) {
+    if (!isPluginError(error, 'command-failed')) throw error;
+    // Without settings, the program is there.
+    if (error.settings.length === 0) context.log('warn', [error.message, error.hint ?? []].flat().join('. '));
+    return false;
+  }
 }
 
 /** Returns the ID of an image by name; undefined if podman does not have it. Throws `command-failed`. */

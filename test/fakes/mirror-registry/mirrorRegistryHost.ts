@@ -38,6 +38,11 @@ export const healthy: Health = { status: 200, services };
 export class MirrorRegistryHost {
   readonly fixture: Fixture;
   readonly port: number;
+  /** What `podman info` says, as podman 5.4.2 with its defaults. */
+  podmanInfo: object = {
+    host: { cgroupVersion: 'v2', databaseBackend: 'sqlite', networkBackend: 'netavark' },
+    version: { Version: '5.4.2' },
+  };
   /** The images in podman: IDs by name. */
   readonly images = new Map<string, string>();
   /** The IDs of pulled images, which podman keeps if they lose their names. */
@@ -58,6 +63,8 @@ export class MirrorRegistryHost {
   readonly enabled = new Set(['quay-postgres.service']);
   /** Returns whether a call fails. */
   fails: (call: string) => boolean = () => false;
+  /** What a call that fails prints. */
+  failure = 'the power failed';
   /** Changes the output of pg_dump. */
   dumpOf: (text: string) => string = (text) => text;
   /** The number of commands after which the next one fails. */
@@ -154,7 +161,7 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
     const words = args.filter((word) => word !== '--user');
     const last = words.at(-1) ?? '';
     this.failsAfter -= 1;
-    if (this.failsAfter === -1 || this.fails([name, ...args].join(' '))) return fail('the power failed');
+    if (this.failsAfter === -1 || this.fails([name, ...args].join(' '))) return fail(this.failure);
     const drop = (held: { delete(name: string): boolean }): { code: number; text: string } => {
       for (const word of words) held.delete(word);
       return done;
@@ -264,6 +271,7 @@ if [ "$code" = 0 ]; then printf '%s' "$text"; else printf '%s' "$text" >&2; exit
         this.images.set(words.at(-2) ?? '', last);
         return done;
       case 'info --format':
+        if (last === 'json') return { code: 0, text: JSON.stringify(this.podmanInfo) };
         return last === '{{.Store.VolumePath}}'
           ? { code: 0, text: join(this.fixture.root, 'srv/volumes') }
           : { code: 0, text: `${this.architecture} ${this.fixture.root}\n` };

@@ -44,6 +44,55 @@ describe('what a registry needs', function () {
     });
   }
 
+  it('is named if podman 6 will not have it, before a change', async () => {
+    const { host, fixture } = registry;
+    // The values of podman 4.3.1 of Debian.
+    host.podmanInfo = { host: { cgroupVersion: 'v1', networkBackend: 'cni' }, version: { Version: '4.3.1' } };
+    await fixture.write('/etc/containers/containers.conf', '[network]\nfirewall_driver = "iptables"\n');
+    const { stdout } = await registry.call('plan', ['--version=2.0.11', '-o', 'json']);
+    const { warnings } = JSON.parse(stdout) as { warnings: string[] };
+    expect(warnings.filter((each) => each.includes('podman 6'))).to.deep.equal(
+      [
+        'this host has cgroup v1, with which podman 6 does not start: boot it with cgroup v2 first',
+        'podman has the network backend cni, which podman 6 does not have: change to netavark first',
+        'containers.conf has the firewall driver iptables, which podman 6 does not have: use nftables',
+        'podman keeps its state in BoltDB, which podman 6 moves to SQLite at the first boot',
+      ].map((words) => `before podman 4.3.1 is updated to 6: ${words}`),
+    );
+    // The values of podman 6.1.1.
+    host.podmanInfo = {
+      host: { cgroupVersion: 'v2', databaseBackend: 'sqlite', networkBackend: 'netavark', rootlessNetworkCmd: 'pasta' },
+      version: { Version: '6.1.1' },
+    };
+    expect((await registry.call('plan', ['--version=2.0.11'])).stdout).not.to.contain('podman 6');
+  });
+
+  it('is a network that podman 6 does not have, which blocks', async () => {
+    const { host, fixture } = registry;
+    const path = `${fixture.unitFolder}/quay-app.service`;
+    const text = await readFile(join(fixture.root, path), 'utf8');
+    await fixture.write(
+      path,
+      text.replace('podman run ', 'podman run --network=slirp4netns:port_handler=slirp4netns '),
+    );
+    const words = `${path}:${1 + text.slice(0, text.indexOf('podman run ')).split('\n').length - 1} has slirp4netns, which podman 6 does not have: use pasta`;
+    expect((await registry.call('plan', ['--version=2.0.11'])).stdout).to.contain(
+      `before podman 5.4.2 is updated to 6: ${words}`,
+    );
+    host.podmanInfo = { host: { cgroupVersion: 'v2', databaseBackend: 'sqlite' }, version: { Version: '6.1.1' } };
+    expect((await registry.call('plan', ['--version=2.0.11'])).stdout).to.contain(`BLOCKED: ${words}`);
+  });
+
+  it('is said if podman 6 refuses the host', async () => {
+    registry.host.fails = (call) => call.startsWith('podman info');
+    registry.host.failure = 'level=fatal msg="Cgroups v1 not supported"';
+    const { code, stderr } = await registry.call('plan', ['--version=2.0.11']);
+    expect(code).to.equal(0);
+    expect(stderr).to.contain('Cgroups v1 not supported').and.to.contain('podman 6 needs cgroup v2');
+    const upgraded = await registry.call('upgrade', ['--version=2.0.11']);
+    expect([upgraded.code, upgraded.stderr.includes('hint: podman 6 needs cgroup v2')]).to.deep.equal([1, true]);
+  });
+
   it('is not taken as missing if podman cannot tell whether it has a secret', async () => {
     const { host } = registry;
     host.fails = (call) => call.startsWith('podman secret inspect redis_pass');

@@ -172,6 +172,15 @@ describe('detectInstallation', () => {
     await fixture.write('/etc/containers/systemd/quay.container', '[Container]\n');
     await failureOf(detect(fixture), 'unsupported');
 
+    for (const path of [
+      '/etc/containers/systemd/quay/quay.container',
+      '/usr/share/containers/systemd/users/quay.container',
+    ]) {
+      const newer = await install({ age: '2.0.7' });
+      await newer.write(path, '[Container]\n');
+      await failureOf(detect(newer), 'unsupported');
+    }
+
     const twice = await install({ age: '2.0.7' });
     await twice.write('/root/.config/systemd/user/quay-app.service', '[Service]\n');
     await failureOf(detect(twice), 'conflict');
