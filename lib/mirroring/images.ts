@@ -112,7 +112,10 @@ export async function findGraphData(
   return { name: graphDataName, digest: image.root.digest, source: image.source, target };
 }
 
-/** Returns the settings of an update service; undefined if the images are not copied to a registry. */
+/**
+ * Returns the settings of an update service; undefined if the images are not copied to a registry, or to one by its IPv6
+ * address, which no pullspec has (Bug 1780376).
+ */
 export async function describeUpdateService(
   graphData: MirrorImage,
   release: Release,
@@ -123,6 +126,11 @@ export async function describeUpdateService(
   const { place } = destination(releaseName, release);
   if (place.kind !== 'registry' || graphData.target.place.kind !== 'registry') return undefined;
   const releases = formatPlace(place);
+  if (releases.startsWith('[')) {
+    const what = `an update service cannot name the IPv6 address in ${releases}, so none is written`;
+    context.log('warn', `${what}: name the registry by a host name that the cluster resolves, and mirror again`);
+    return undefined;
+  }
   if (formatPlace(destination('cli', release).place) === releases) {
     const message = `the update service reads every image in ${releases}; a separate repository for the release image avoids that`;
     context.log('warn', message);

@@ -62,20 +62,21 @@ export async function issueMirrorCertificates(
   let root = await readSecret(cluster, authoritySecret);
   if (!root['tls.key']) {
     if (!mayCreate) return undefined;
-    const networks = [...new Set([...machines, ...addresses.map((each) => `${each}/32`), ...loopback])];
+    const own = addresses.filter((each) => isIP(each) !== 0).map((each) => `${each}/32`);
+    const networks = [...new Set([...machines, ...own, ...loopback])];
+    const names = ['localhost', ...addresses.filter((each) => isIP(each) === 0)];
     const subject = 'oc-upgrade-bundle mirror';
-    const created = await createConstrainedAuthority(
-      subject,
-      { names: ['localhost'], networks },
-      { now, days: validity.authority },
-    );
-    const data = { 'tls.crt': created.certificate, 'tls.key': created.key, networks: networks.join(' ') };
+    const created = await createConstrainedAuthority(subject, { names, networks }, { now, days: validity.authority });
+    const pair = { 'tls.crt': created.certificate, 'tls.key': created.key };
+    const data = { ...pair, networks: networks.join(' '), names: names.join(' ') };
     await write(authoritySecret, data);
     root = data;
   }
-  const { 'tls.crt': authority = '', 'tls.key': key = '', networks = '' } = root;
+  const { 'tls.crt': authority = '', 'tls.key': key = '', networks = '', names = 'localhost' } = root;
   const allowed = networks.split(' ').filter((each) => each !== '');
-  const forbidden = addresses.filter((address) => !isWithin(address, allowed));
+  const isNamed = (host: string): boolean =>
+    names.split(' ').some((name) => host === name || host.endsWith(`.${name}`));
+  const forbidden = addresses.filter((host) => !(isIP(host) === 0 ? isNamed(host) : isWithin(host, allowed)));
   const hosts = ['localhost', '127.0.0.1', '::1', ...addresses.filter((each) => !forbidden.includes(each))];
   const present = await readSecret(cluster, servingSecret);
   const before = {

@@ -1,3 +1,4 @@
+import { isIP } from 'node:net';
 import { formatBytes } from '../../byteSize.ts';
 import type { Context } from '../../context.ts';
 import { ignoring } from '../../errors.ts';
@@ -39,7 +40,9 @@ const hostServices: ReadonlyMap<number, string> = new Map([
 const firstBeforeStreams = '4.22.0-0';
 
 const advice = {
-  address: 'Mirror sets cannot name IPv6 addresses: mirrors on the control plane need IPv4, or both.',
+  address:
+    'Mirror sets cannot name IPv6 addresses. Give the node an IPv4 address too, or a host name as its address (InternalDNS, Hostname) that every node resolves.',
+  name: 'Check on each node that it resolves: getent ahosts NAME. OpenShift resolves the names of nodes itself on platforms with virtual IP addresses.',
   secret: 'Create it, of the type kubernetes.io/dockerconfigjson. An empty one is enough: {"auths":{}}',
   conflict:
     'The machine config operator refuses all mirror sets until they agree. A set without mirrorSourcePolicy allows the source.',
@@ -134,7 +137,13 @@ function find(severity: Severity, subject: Subject, message: string, advised: st
 function checkAddresses({ nodes }: MirrorSite): Finding[] {
   const lacking = listControlPlane(nodes).filter((node) => listAddresses([node]).length === 0);
   const severity = listAddresses(nodes).length === 0 ? 'blocker' : 'warning';
-  return lacking.map((node) => find(severity, subjectOf(node), 'has no IPv4 address for a mirror', advice.address));
+  const named = listControlPlane(nodes).flatMap((node) => {
+    const names = listAddresses([node]).filter((address) => isIP(address) === 0);
+    const message = `has no IPv4 address: nodes pull from its mirror by the name ${nameSome(names)}`;
+    return names.length === 0 ? [] : [find('info', subjectOf(node), message, advice.name)];
+  });
+  const words = 'has neither an IPv4 address nor a host name for a mirror';
+  return [...lacking.map((node) => find(severity, subjectOf(node), words, advice.address)), ...named];
 }
 
 function checkPort({ nodes }: MirrorSite, port: number, templates: readonly PodTemplate[]): Finding[] {

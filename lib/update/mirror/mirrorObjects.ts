@@ -28,11 +28,14 @@ export interface SiteMirror {
 /** The `mirrorSourcePolicy` of a source that must not be asked. */
 export const neverContact = 'NeverContactSource';
 
+/** The annotation of our ImageDigestMirrorSet with the mirrors that it names by host names, instead of addresses. */
+const namesAnnotation = 'upgrade-bundle.openshift.io/mirror-names';
+
 /** What the objects of a mirror depend on. */
 export interface MirrorPlan {
   readonly port: number;
   readonly content: MirrorContent;
-  /** The addresses of the mirrors for all nodes, in the order in which to try them. */
+  /** The addresses or names of the mirrors for all nodes, in the order in which to try them. */
   readonly addresses: readonly string[];
   /** The roles of the machine config pools. */
   readonly roles: readonly string[];
@@ -190,8 +193,12 @@ export function digestMirrorSet(plan: MirrorPlan): KubernetesObject {
       ...(site?.policy !== undefined && { mirrorSourcePolicy: site.policy }),
     };
   });
-  const annotations = { [keptAnnotation]: plan.content };
-  const metadata = { ...mirrorSet.metadata, ...(plan.content !== 'all' && { annotations }) };
+  const names = plan.addresses.filter((address) => isIP(address) === 0);
+  const annotations = {
+    ...(plan.content !== 'all' && { [keptAnnotation]: plan.content }),
+    ...(names.length > 0 && { [namesAnnotation]: names.join(' ') }),
+  };
+  const metadata = { ...mirrorSet.metadata, ...(Object.keys(annotations).length > 0 && { annotations }) };
   return { ...mirrorSet, metadata, spec: { imageDigestMirrors } };
 }
 
@@ -226,7 +233,9 @@ export function readMirrorSet(
   const [, port] = hosts.flatMap((host) => /^localhost:(\d+)$/.exec(host) ?? []);
   if (port === undefined) return undefined;
   // Mirrors of a broader source of the site are beside ours.
-  const own = hosts.map((host) => host.split(':')).filter(([host = '', at]) => isIP(host) !== 0 && at === port);
+  const names = (textOf(fieldsOf(set?.metadata.annotations)[namesAnnotation]) ?? '').split(' ');
+  const isOwn = (host: string): boolean => isIP(host) !== 0 || names.includes(host);
+  const own = hosts.map((host) => host.split(':')).filter(([host = '', at]) => isOwn(host) && at === port);
   const addresses = [...new Set(own.flatMap(([host]) => host ?? []))];
   const content = parseMirrorContent(textOf(fieldsOf(set?.metadata.annotations)[keptAnnotation]));
   return { port: Number(port), content, addresses, sources: entries.map(({ source }) => String(source)) };

@@ -115,25 +115,47 @@ export function listControlPlane<Node extends KubernetesObject>(nodes: readonly 
   return nodes.filter((node) => isControlPlane(readNode(node)));
 }
 
-/** Lists the IPv4 addresses of the control plane nodes, the newest node first: an old one may be gone. */
+/**
+ * Lists the IPv4 addresses of the control plane nodes, the newest node first: an old one may be gone. A node without one
+ * has its name in DNS instead, because mirror sets name no IPv6 addresses (openshift/api, ImageMirror). On platforms
+ * with virtual IP addresses every node resolves the names of all nodes (machine-config-operator release-4.22,
+ * templates/common/on-prem/files/coredns-corefile.yaml); elsewhere OpenShift requires them in DNS.
+ */
 export function listAddresses(nodes: readonly KubernetesObject[]): string[] {
   return listControlPlane(nodes)
     .toSorted((a, b) => createdAt(b).localeCompare(createdAt(a)))
-    .flatMap(({ status }) => listOf(fieldsOf(status)['addresses']))
-    .flatMap(({ type, address }) => (type === 'InternalIP' && isIP(String(address)) === 4 ? [String(address)] : []));
+    .flatMap(({ status }) => {
+      const all = listOf(fieldsOf(status)['addresses']);
+      const listed = (wanted: string): string[] =>
+        all.flatMap(({ type, address }) => (type === wanted ? [String(address)] : []));
+      const addresses = listed('InternalIP').filter((address) => isIP(address) === 4);
+      const names = [...listed('InternalDNS'), ...listed('Hostname')].filter(isHostName);
+      return addresses.length > 0 ? addresses : names.slice(0, 1);
+    });
+}
+
+/** Returns whether a text is a host name that a mirror set can name. */
+function isHostName(text: string): boolean {
+  return isIP(text) === 0 && /^[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?$/.test(text);
 }
 
 function createdAt({ metadata }: KubernetesObject): string {
   return textOf(fieldsOf(metadata)['creationTimestamp']) ?? '';
 }
 
-/** Lists the API addresses that move to a living control plane node, if OpenShift itself balances the load. */
+/**
+ * Lists the API addresses that move to a living control plane node, if OpenShift itself balances the load. If all are of
+ * IPv6, it is the name of the API (api-int), which every node resolves.
+ */
 function listVips(infrastructure: KubernetesObject | undefined): string[] {
   const platforms = Object.values(fieldsAt(infrastructure, 'status', 'platformStatus')).map(fieldsOf);
-  return platforms
+  const all = platforms
     .filter((platform) => fieldsOf(platform['loadBalancer'])['type'] !== 'UserManaged')
-    .flatMap((platform) => textsOf(platform['apiServerInternalIPs']))
-    .filter((address) => isIP(address) === 4);
+    .flatMap((platform) => textsOf(platform['apiServerInternalIPs']));
+  const addresses = all.filter((address) => isIP(address) === 4);
+  if (addresses.length > 0 || all.length === 0) return addresses;
+  const name = URL.parse(textOf(fieldsAt(infrastructure, 'status')['apiServerInternalURI']) ?? '')?.hostname ?? '';
+  return isHostName(name) ? [name] : [];
 }
 
 /** Returns whether a mirror has a version in the form that the mirrors of the cluster keep. */

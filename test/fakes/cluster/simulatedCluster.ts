@@ -46,6 +46,7 @@ export class SimulatedCluster {
   readonly #authority: Authority;
   readonly #folder: string;
   readonly #port: number;
+  readonly #addresses: string;
   readonly #pod: AgentPod;
   readonly #tokens: Map<string, string>;
   #count = 0;
@@ -56,6 +57,7 @@ export class SimulatedCluster {
     authority: Authority;
     folder: string;
     port: number;
+    addresses: string;
     pod: AgentPod;
     tokens: Map<string, string>;
   }) {
@@ -67,6 +69,7 @@ export class SimulatedCluster {
     this.#authority = parts.authority;
     this.#folder = parts.folder;
     this.#port = parts.port;
+    this.#addresses = parts.addresses;
     this.#pod = parts.pod;
     this.#tokens = parts.tokens;
   }
@@ -74,9 +77,14 @@ export class SimulatedCluster {
   /**
    * Starts a cluster, by default 4.19.3, with all objects of an installation and with the nodes master-0, worker-0 and
    * worker-1. Their agents do not run yet, and have the trust of the installation. Without `controlled`, the test holds
-   * the Lease and sets the phase.
+   * the Lease and sets the phase. `addresses`: the beginning of the addresses of agents, which end with 1, 2 and so on.
    */
-  static async start({ controlled = true, openshift = '4.19.3', trust = noTrust } = {}): Promise<SimulatedCluster> {
+  static async start({
+    controlled = true,
+    openshift = '4.19.3',
+    trust = noTrust,
+    addresses = '127.0.1.',
+  } = {}): Promise<SimulatedCluster> {
     const authority = await makeAuthority();
     const { certificate: cert, key } = await authority.issue();
     const image = platformImage('d');
@@ -95,7 +103,8 @@ export class SimulatedCluster {
     for (const object of objects) api.put({ ...object });
     const [agents] = objects.slice(-1);
     const pod = readPod(agents ?? {});
-    const parts = { api, denied, authority, folder: await makeFolder(), port: await findFreePort(), pod, tokens };
+    const place = { folder: await makeFolder(), port: await findFreePort(), addresses };
+    const parts = { api, denied, authority, ...place, pod, tokens };
     const cluster = new SimulatedCluster(parts);
     if (!controlled) {
       const renewTime = new Date(Date.now() + 3_600_000).toISOString().replace('Z', '000Z');
@@ -117,7 +126,7 @@ export class SimulatedCluster {
   ): Promise<SimulatedNode> {
     const role = name.startsWith('master') ? 'master' : 'worker';
     this.site.silent.add(name);
-    const address = `127.0.1.${(this.#count += 1)}`;
+    const address = `${this.#addresses}${(this.#count += 1)}`;
     const folder = join(this.#folder, name);
     await mkdir(folder);
     const accounts = ['agent', ...(role === 'master' ? ['controller'] : [])];

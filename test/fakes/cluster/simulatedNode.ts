@@ -133,7 +133,11 @@ export class SimulatedNode {
   start(): void {
     const { address, port, accounts, options } = this.#place;
     const media = `--media-folder=${join(this.#folder, 'media')}`;
-    this.#child = this.#spawn('agent', [`--listen=${address}:${port}`, media, ...options]);
+    this.#child = this.#spawn('agent', [
+      `--listen=${address.includes(':') ? `[${address}]` : address}:${port}`,
+      media,
+      ...options,
+    ]);
     const isTrust = (option: string): boolean => /^--(signature-keyring|trust-fingerprint|allow-unsigned)/.test(option);
     if (accounts.includes('controller')) this.#controller = this.#spawn('controller', options.filter(isTrust));
   }

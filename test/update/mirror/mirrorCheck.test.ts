@@ -122,7 +122,7 @@ describe('checkMirrors', () => {
       mirrors: ['localhost:22625/x', '192.0.2.9:22625/x'],
     });
     expect(await find(undefined)).to.deep.equal([
-      'blocker Node/master-0 has no IPv4 address for a mirror',
+      'blocker Node/master-0 has neither an IPv4 address nor a host name for a mirror',
       'blocker Mirror/22625 is the port of InternalReleaseImage',
       'warning Node/master-0 its agent reports no mirror',
     ]);
@@ -140,17 +140,31 @@ describe('checkMirrors', () => {
     const place = { namespace: 'openshift-config', name: 'pull-secret' };
     if (kind) connected.server.objects.delete({ kind, ...place }, {}, false);
     expect(await find(9690)).to.deep.equal([
-      'blocker Node/master-0 has no IPv4 address for a mirror',
+      'blocker Node/master-0 has neither an IPv4 address nor a host name for a mirror',
       'blocker Pod/agent-master-0 uses port 9690 of control plane nodes',
       'blocker DaemonSet/exporter uses port 9690 of control plane nodes',
       'blocker Secret/pull-secret does not exist, and the machine config controller reads no mirror without it',
     ]);
   });
 
+  it('names the host names by which nodes pull from nodes with IPv6 only', async () => {
+    await start('4.20.3', 'fd00::11');
+    const addresses = [
+      { type: 'InternalIP', address: 'fd00::11' },
+      { type: 'Hostname', address: 'master-0.site.example' },
+    ];
+    put(node('master-0', 'master', { addresses }));
+    expect(await find(9690)).to.deep.equal([
+      'info Node/master-0 has no IPv4 address: nodes pull from its mirror by the name master-0.site.example',
+    ]);
+  });
+
   it('warns of a node without an IPv4 address beside others that have one', async () => {
     await start();
     put(node('master-1', 'master', { addresses: [{ type: 'InternalIP', address: 'fd00::12' }] }));
-    expect(await find(9690)).to.deep.equal(['warning Node/master-1 has no IPv4 address for a mirror']);
+    expect(await find(9690)).to.deep.equal([
+      'warning Node/master-1 has neither an IPv4 address nor a host name for a mirror',
+    ]);
   });
 
   it('blocks sets of any kind that contradict each other, also if one of them has no policy', async () => {

@@ -1,8 +1,11 @@
 import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import type { IncomingMessage } from 'node:http';
 import { createServer, get } from 'node:https';
 import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { expect } from 'chai';
 import type { KubernetesObject } from '../../../lib/config/manifest.ts';
@@ -16,6 +19,7 @@ import { installMirror, removeMirror } from '../../../lib/update/mirror/mirrorIn
 import * as objects from '../../../lib/update/mirror/mirrorObjects.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
+import { run } from '../../support/peers.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { expectGolden } from '../../support/program/golden.ts';
 
@@ -125,8 +129,14 @@ describe('installMirror', () => {
   };
   const putNode = (name: string, address: string): void => {
     const metadata = { name, labels: { 'node-role.kubernetes.io/master': '' } };
-    const type = address.includes(':') ? 'Hostname' : 'InternalIP';
-    server.put({ apiVersion: 'v1', kind: 'Node', metadata, status: { addresses: [{ type, address }] } });
+    const isName = /[a-z]/.test(address) && !address.includes(':');
+    const addresses = isName
+      ? [
+          { type: 'InternalIP', address: 'fd00::11' },
+          { type: 'Hostname', address },
+        ]
+      : [{ type: address.includes(':') ? 'Hostname' : 'InternalIP', address }];
+    server.put({ apiVersion: 'v1', kind: 'Node', metadata, status: { addresses } });
   };
   /** Acts as the machine config operator: takes the policy, and renders the files and the mirrors. */
   const operate = (): void => {
@@ -352,10 +362,44 @@ describe('installMirror', () => {
     expect(objects.readMirrorSet(set)?.addresses).to.deep.equal(['192.0.2.11']);
   });
 
+  it('names the mirrors of a cluster with IPv6 only by the names that every node resolves', async () => {
+    await open('4.22.1', ['cp0.ocp.site.example', 'cp1.ocp.site.example']);
+    server.put({
+      ...{ apiVersion: config, kind: 'Infrastructure', metadata: { name: 'cluster' } },
+      status: {
+        apiServerInternalURI: 'https://api-int.ocp.site.example:6443',
+        platformStatus: { type: 'BareMetal', baremetal: { apiServerInternalIPs: ['fd00::5'] } },
+      },
+    });
+    await installMirror(connected.cluster, options, choice, connected.context);
+    const set = server.find(config, 'ImageDigestMirrorSet', 'oc-upgrade-bundle');
+    const addresses = ['api-int', 'cp0', 'cp1'].map((name) => `${name}.ocp.site.example`);
+    expect(objects.readMirrorSet(set)).to.deep.include({ port: choice.port, addresses });
+    const mirrors = ['localhost', ...addresses].map(
+      (host) => `${host}:${choice.port}/openshift-release-dev/ocp-release`,
+    );
+    expect(set?.['spec']).to.have.deep.nested.property('imageDigestMirrors[0].mirrors', mirrors);
+    const secret = server.find('v1', 'Secret', 'mirror-serving', 'oc-upgrade-bundle');
+    const pem = (name: string): string =>
+      Buffer.from(String((secret?.['data'] as Record<string, string>)[name]), 'base64').toString();
+    const certificate = new X509Certificate(pem('tls.crt'));
+    for (const name of addresses) expect(certificate.checkHost(name)).to.equal(name);
+    // A strict client refuses a name that the CA does not permit.
+    const folder = await mkdtemp(join(tmpdir(), 'mirror-'));
+    await writeFile(join(folder, 'ca'), pem('ca.crt'));
+    await writeFile(join(folder, 'leaf'), pem('tls.crt'));
+    const verified = await run('openssl', ['verify', '-CAfile', join(folder, 'ca'), join(folder, 'leaf')]);
+    await rm(folder, { recursive: true });
+    expect(verified.code, verified.stderr).to.equal(0);
+    // Again, it changes nothing.
+    const again = await installMirror(connected.cluster, options, choice, connected.context);
+    expect(again.filter(({ outcome }) => outcome !== 'unchanged')).to.deep.equal([]);
+  });
+
   it('refuses nodes without an IPv4 address, contradicting policies, and unconfirmed reboots', async () => {
     await open('4.20.3', ['fd00::1']);
     const attempt = () => failureOf(installMirror(connected.cluster, options, choice, connected.context));
-    expect((await attempt()).message).to.include('no IPv4 address');
+    expect((await attempt()).message).to.include('neither an IPv4 address nor a host name');
     putNode('cp0', '192.0.2.11');
     for (const [name, mirrorSourcePolicy] of [
       ['a', 'NeverContactSource'],

@@ -1,0 +1,157 @@
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { stringify } from 'yaml';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestIn } from '../../../lib/content/oci/reference.ts';
+import { gatherTrust, noTrust } from '../../../lib/update/install/agentTrust.ts';
+import { SimulatedCluster } from '../../fakes/cluster/simulatedCluster.ts';
+import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { makeContext } from '../../support/context.ts';
+import { requireLoopDevices } from '../../support/loopDevice.ts';
+import { makeArchive, soundFiles } from '../../support/release/graphArchive.ts';
+import { executableOf } from '../../support/program/executables.ts';
+import { requireRoot, storageIn } from '../../support/archive/storeReader.ts';
+import { requirePeer, run, runSuccessfully, type RunResult } from '../../support/peers.ts';
+
+const registryName = 'registry.site.test';
+
+describe('a machine without an IPv4 address', function () {
+  requirePeer(this, 'docker-registry', 'skopeo', 'podman', 'curl');
+  let made: TestBundle;
+  let folder: string;
+  before(async function () {
+    await requireRoot(this);
+    made = await makeBundle({ version: '4.19.4', previous: ['4.19.3'], components: ['cli', 'etcd'] });
+  });
+  after(() => (made as TestBundle | undefined)?.remove());
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'ipv6-'));
+    await writeFile(join(folder, 'hosts'), `::1 localhost\nfd53::1 ${registryName}\n`);
+  });
+  afterEach(() => rm(folder, { recursive: true, force: true }));
+
+  const product = (name: string, ...args: string[]): string =>
+    [process.execPath, executableOf(name), ...args].map((word) => `'${word}'`).join(' ');
+  const trusting = (): string[] => [
+    `--signature-keyring=${made.keyFile}`,
+    `--trust-fingerprint=${made.key.fingerprint}`,
+  ];
+  /** Runs a script in a network namespace that has only IPv6 addresses, also for loopback. */
+  const runInside = async (...lines: string[]): Promise<RunResult> => {
+    const script = [
+      'set -e',
+      'ip link set lo up && ip addr del 127.0.0.1/8 dev lo && ip addr add fd53::1/128 dev lo nodad',
+      '[ -z "$(ip -4 -o addr)" ]',
+      `mount --bind '${folder}/hosts' /etc/hosts`,
+      "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT",
+      'await() { for i in $(seq 100); do curl -skg -o /dev/null "$1" && return; sleep 0.1; done; return 1; }',
+      ...lines,
+    ];
+    const env = { ...process.env, ...(await storageIn(join(folder, 'store'))), HOME: folder };
+    return run('unshare', ['-nm', 'bash', '-c', script.join('\n')], { env });
+  };
+  /** Lets podman find the images of the release at a host, as a mirror set does. */
+  const writeMirror = async (host: string, repository: string): Promise<void> => {
+    const tables = made.result.metadata.images.map((image) => {
+      const source = image.split('@')[0] ?? '';
+      return `[[registry]]\nprefix = "${source}"\nlocation = "${source}"\n[[registry.mirror]]\nlocation = "${host}/${repository}"\ninsecure = true\n`;
+    });
+    await writeFile(join(folder, 'registries.conf'), [...new Set(tables)].join('\n'));
+    await writeFile(join(folder, 'policy.json'), '{"default":[{"type":"insecureAcceptAnything"}]}');
+  };
+  const pull = (image: string): string =>
+    `CONTAINERS_REGISTRIES_CONF='${folder}/registries.conf' podman pull -q --signature-policy='${folder}/policy.json' '${image}'`;
+  const startRegistry = async (): Promise<string> => {
+    await mkdir(join(folder, 'registry'));
+    const storage = { filesystem: { rootdirectory: join(folder, 'registry') } };
+    await writeFile(
+      join(folder, 'registry.yaml'),
+      stringify({ version: '0.1', storage, http: { addr: '[fd53::1]:5000', secret: 'x' } }),
+    );
+    return `docker-registry serve '${folder}/registry.yaml' >/dev/null 2>&1 & await 'http://[fd53::1]:5000/v2/'`;
+  };
+
+  it('pushes to a registry by its name, from which podman pulls', async () => {
+    const to = `${registryName}:5000/ocp/release`;
+    await writeMirror(`${registryName}:5000`, 'ocp/release');
+    const { code, stdout, stderr } = await runInside(
+      await startRegistry(),
+      product('oc-adm_upgrade_bundle', 'push', made.path, `--to=${to}`, '--insecure', ...trusting()),
+      pull(made.result.metadata.components['etcd'] ?? ''),
+      'podman images --digests --format "{{.Digest}}"',
+    );
+    expect(code, stderr).to.equal(0);
+    expect(stdout).to.contain(digestIn(made.result.metadata.components['etcd'] ?? ''));
+  });
+
+  it('mirrors to an address, without a mirror set or an update service that would name it', async () => {
+    await writeFile(join(folder, 'graph.tar'), makeArchive(soundFiles));
+    const { code, stdout, stderr } = await runInside(
+      await startRegistry(),
+      `mkdir '${folder}/m' && tar -xf '${made.path}' -C '${folder}/m'`,
+      product(
+        'oc-adm_release_mirror_config',
+        ...[`--from-dir=${folder}/m`, 'file://openshift/release:4.19.4-x86_64', '--to=[fd53::1]:5000/ocp/release'],
+        ...[`--config-to-dir=${folder}/config`, `--graph-data=${folder}/graph.tar`, '--insecure', ...trusting()],
+      ),
+      `ls '${folder}/config'`,
+    );
+    expect(code, stderr).to.equal(0);
+    for (const what of ['mirror sets', 'an update service'])
+      expect(stderr).to.contain(
+        `${what} cannot name the IPv6 address in [fd53::1]:5000/ocp/release, so none is written`,
+      );
+    expect(stdout.trim().split('\n').at(-1)).to.equal('signature');
+    expect(stdout).not.to.match(/^(?:mirrors|update-service)$/m);
+  });
+
+  it('serves a bundle to podman, by the name of the machine', async () => {
+    await writeMirror(`${registryName}:5001`, 'openshift/release');
+    const image = made.result.metadata.components['cli'] ?? '';
+    const { code, stdout, stderr } = await runInside(
+      `${product('oc-adm_upgrade_bundle', 'serve', made.path, '--listen=[::]:5001', `--host=${registryName}`, ...trusting())} >/dev/null 2>'${folder}/served' & await 'http://[fd53::1]:5001/v2/'`,
+      pull(image),
+      'podman images --digests --format "{{.Digest}}"',
+    );
+    expect(code, `${stderr}\n${await readFile(join(folder, 'served'), 'utf8')}`).to.equal(0);
+    expect(stdout).to.contain(digestIn(image));
+  });
+});
+
+describe('agents with IPv6 addresses only', function () {
+  requirePeer(this, 'skopeo', 'podman');
+  const addresses = [1, 2, 3].map((number) => `fd53::${number}`);
+  let made: TestBundle;
+  before(async function () {
+    await requireRoot(this);
+    await requireLoopDevices(this);
+    for (const address of addresses)
+      await runSuccessfully('ip', ['addr', 'add', `${address}/128`, 'dev', 'lo', 'nodad']);
+    made = await makeBundle({ version: '4.19.4', previous: ['4.19.3'], layerSize: 300_000 });
+  });
+  after(async () => {
+    for (const address of addresses) await run('ip', ['addr', 'del', `${address}/128`, 'dev', 'lo']);
+    await (made as TestBundle | undefined)?.remove();
+  });
+
+  it('give a bundle to each other, and update the cluster', async () => {
+    const wanted = { fingerprints: [made.key.fingerprint], keyrings: [made.keyFile], allowUnsigned: false };
+    const trust = await gatherTrust(wanted, noTrust, makeContext());
+    await using cluster = await SimulatedCluster.start({ trust, addresses: 'fd53::' });
+    await cluster.play(async () => {
+      cluster.allow(digestOf(await readFile(made.path)));
+      const nodes = await Promise.all(
+        ['master-0', 'worker-0', 'worker-1'].map((name) => cluster.addNode(name, ['--disk-floor=1Mi'])),
+      );
+      const [, worker] = nodes;
+      const image = (await worker?.drives.makeImage(8)) ?? '';
+      await runSuccessfully('dd', [`if=${made.path}`, `of=${image}`, 'conv=notrunc', 'status=none']);
+      await worker?.drives.plug(image);
+      await cluster.until(() => cluster.phase() === 'Completed');
+      expect(cluster.bundle()?.status).to.include({ nodesReady: '3/3', progress: '100%' });
+    });
+    expect([...new Set(cluster.denied)]).to.deep.equal([]);
+  });
+});
