@@ -83,7 +83,7 @@ export async function planClusterRestore(
   const hosts = nodes.filter(isEtcdHost).map(({ metadata }) => metadata.name);
   return {
     ...{ record: bundle.metadata.name, backup, obstacles, cautions: listCautions(backup, nodes, malformed) },
-    steps: unknown.length > 0 ? [] : listSteps(bundle.metadata.name, backup, hosts.sort()),
+    steps: unknown.length > 0 ? [] : listSteps(bundle.metadata.name, backup, hosts.sort(), topology),
   };
 }
 
@@ -113,7 +113,11 @@ function findOtherProcedure({ version }: RecordedBackup, topology: string): stri
   const words = 'follow “Restoring to a previous cluster state” of the documentation of OpenShift';
   return [
     ...(isOlder(version, '4.18.0') ? [`the procedure before 4.18 depends on the platform: ${words} ${version}`] : []),
-    ...(topology === 'DualReplica' ? [`the control plane has two nodes with fencing: ${words} for them`] : []),
+    ...(topology === 'DualReplica' && isOlder(version, '4.22.0-0')
+      ? [
+          `the control plane has two nodes with fencing, whose etcd has no script for that before 4.22: ${words} for them`,
+        ]
+      : []),
   ];
 }
 
@@ -188,7 +192,18 @@ function isEtcdHost(object: StoredObject): boolean {
   return isControlPlane(node) || 'node-role.kubernetes.io/arbiter' in node.labels;
 }
 
-function listSteps(record: string, { node, path, digest }: RecordedBackup, hosts: readonly string[]): RestoreStep[] {
+/**
+ * Lists the steps. Of two nodes with fencing, pacemaker runs etcd: there, `cluster-restore.sh` stops it on both nodes,
+ * and begins a new cluster (cluster-etcd-operator release-4.22, bindata/etcd/cluster-restore-tnf.sh, and
+ * pkg/operator/scriptcontroller, which gives it that name).
+ */
+function listSteps(
+  record: string,
+  { node, path, digest }: RecordedBackup,
+  hosts: readonly string[],
+  topology: string,
+): RestoreStep[] {
+  const isFenced = topology === 'DualReplica';
   const quorumGuard = (value: string): string =>
     `oc patch etcd/cluster --type=merge -p '{"spec":{"unsupportedConfigOverrides":${value}}}'`;
   const isSingle = hosts.length === 1;
@@ -207,7 +222,7 @@ function listSteps(record: string, { node, path, digest }: RecordedBackup, hosts
       [node],
       shellCommand`sudo sh -c ${shellCommand`sha256sum ${path}/snapshot_*.db`}`,
     ),
-    ...(isSingle
+    ...(isSingle || isFenced
       ? []
       : [
           step(
@@ -217,7 +232,9 @@ function listSteps(record: string, { node, path, digest }: RecordedBackup, hosts
           ),
         ]),
     step(
-      'Restore etcd on the node with the backup.',
+      isFenced
+        ? 'Restore etcd on the node with the backup. The script has pacemaker stop etcd on both nodes, and start it again.'
+        : 'Restore etcd on the node with the backup.',
       [node],
       shellCommand`sudo -E /usr/local/bin/cluster-restore.sh ${path}`,
     ),
@@ -226,13 +243,22 @@ function listSteps(record: string, { node, path, digest }: RecordedBackup, hosts
       [],
       shellCommand`oc patch upgradebundle ${record} --type=merge -p '{"spec":{"hold":true}}'`,
     ),
-    ...(isSingle ? [] : [step('Turn off the quorum guard of the etcd operator.', [], off)]),
+    ...(isSingle || isFenced ? [] : [step('Turn off the quorum guard of the etcd operator.', [], off)]),
     step(
       'Wait until the cluster is stable. Approve the requests of nodes that are not ready: oc get csr.',
       [],
       'oc adm wait-for-stable-cluster',
     ),
-    ...(isSingle ? [] : [step('Turn on the quorum guard again.', [], quorumGuard('null'))]),
+    ...(isFenced
+      ? [
+          step(
+            'If the etcd operator does not begin with its rollout, begin it.',
+            [],
+            `oc patch etcd cluster --type=merge -p '{"spec":{"forceRedeploymentReason":"restore"}}'`,
+          ),
+        ]
+      : []),
+    ...(isSingle || isFenced ? [] : [step('Turn on the quorum guard again.', [], quorumGuard('null'))]),
     step('Check the cluster. To update again: oc adm-upgrade-bundle resume.', [], 'oc adm-upgrade-bundle preflight'),
   ];
 }

@@ -173,7 +173,7 @@ describe('oc adm-upgrade-bundle status --restore', () => {
         const status = { controlPlaneTopology: 'DualReplica' };
         server.put({ ...infrastructure, metadata: { name: 'cluster' }, status });
       },
-      /two nodes with fencing/,
+      /two nodes with fencing, whose etcd has no script for that before 4\.22/,
     ],
   ];
   for (const [what, prepare, reason, hasSteps = false] of cases) {
@@ -191,6 +191,31 @@ describe('oc adm-upgrade-bundle status --restore', () => {
       expect(text.includes('for a case of the OpenShift support')).to.equal(hasSteps);
     });
   }
+
+  it('prints the steps for two nodes with fencing, whose etcd pacemaker runs', async () => {
+    const cluster = server.find('config.openshift.io/v1', 'ClusterVersion', 'version');
+    const history = [{ state: 'Completed', version: '4.22.1', image: 'x' }];
+    server.put({ ...cluster, status: { desired: { version: '4.22.1' }, history } });
+    const kind = server.kinds.find((each) => each.kind === 'Node');
+    if (kind) server.objects.delete({ kind, namespace: '', name: 'master-2' }, {}, false);
+    putRecord([{ ...backup, version: '4.22.1' }]);
+    const status = { controlPlaneTopology: 'DualReplica' };
+    const metadata = { name: 'cluster' };
+    server.put({ apiVersion: 'config.openshift.io/v1', kind: 'Infrastructure', metadata, status });
+    const { code, stdout, stderr } = await run();
+    expect(code, stderr).to.equal(0);
+    const commands = stdout.split('\n').flatMap((line) => /^ {5}(\S.*)$/.exec(line)?.[1] ?? []);
+    expect(commands.map((command) => command.replace(backup.path, 'PATH'))).to.deep.equal([
+      'ssh core@master-0',
+      'ssh core@master-1',
+      "sudo sh -c 'sha256sum PATH/snapshot_*.db'",
+      'sudo -E /usr/local/bin/cluster-restore.sh PATH',
+      `oc patch upgradebundle upgrade-4.19.4-amd64 --type=merge -p '{"spec":{"hold":true}}'`,
+      'oc adm wait-for-stable-cluster',
+      `oc patch etcd cluster --type=merge -p '{"spec":{"forceRedeploymentReason":"restore"}}'`,
+      'oc adm-upgrade-bundle preflight',
+    ]);
+  });
 
   it('takes a copy for a node that is gone, and names nodes that joined since', async () => {
     const record = { ...backup, node: 'master-7', copy: '/mnt/drive/backup', time: daysAgo(20) };
