@@ -6,6 +6,7 @@ import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { clusterVersionReference, readClusterVersion } from '../../cluster/clusterVersion.ts';
 import { subjectOf, type Finding, type Severity, type Subject } from '../../cluster/finding.ts';
+import type { StoredObject } from '../../cluster/storedObject.ts';
 import { blocks } from '../../cluster/platformStops.ts';
 import { matchedBy } from '../../content/registry/mirrors.ts';
 import { nameSome } from '../../failures.ts';
@@ -59,6 +60,7 @@ const advice = {
   scopes: 'Allow them in spec.registrySources of image.config.openshift.io/cluster. Mirrors do not count there.',
   added:
     'From OpenShift 4.17 on, the controller adds it once all pools are up to date. If it does not, install the mirrors again.',
+  order: 'Bring the node up, or install the mirrors again: that puts its mirror last, and drains no node.',
   silent: silentAdvice,
   retain:
     'Give the cluster the bundle of the running release, which changes nothing else: oc adm-upgrade-bundle retain.',
@@ -87,7 +89,7 @@ export async function checkMirrors(
   const templates = survey.workloads.flatMap((object) => readPodTemplate(object) ?? []);
   return [
     ...checkMirrorSite(site, port, templates),
-    ...(installed ? checkNodes(site, installed.addresses) : []),
+    ...(installed ? [...checkNodes(site, installed.addresses), ...checkOrder(site, installed.addresses)] : []),
     ...(installed ? checkRetained(site, await listMirrorStates(cluster)) : []),
     ...(installed && planned !== undefined ? await probeMirrors(cluster, site, port, context) : []),
     ...(planned !== undefined ? await probeSiteMirrors(site, context) : []),
@@ -234,6 +236,26 @@ function checkNodes({ nodes }: MirrorSite, addresses: readonly string[]): Findin
     const message = `nodes do not pull from its mirror at ${nameSome(added)}`;
     return added.length === 0 ? [] : [find('warning', subjectOf(node), message, advice.added)];
   });
+}
+
+/**
+ * Finds mirrors of nodes that are not ready and that nodes ask before a ready one. A node that joins with 4.22 or later
+ * asks them for 30 seconds at most (machine-config-operator release-4.22, pkg/daemon/update.go, isMultiArchImage).
+ */
+function checkOrder({ nodes }: MirrorSite, addresses: readonly string[]): Finding[] {
+  const placeOf = (node: StoredObject): number =>
+    Math.min(...listAddresses([node]).map((address) => addresses.indexOf(address)), addresses.length);
+  const [ready, others] = [listControlPlane(nodes).filter(isUp), listControlPlane(nodes).filter((node) => !isUp(node))];
+  const lastReady = Math.max(-1, ...ready.map(placeOf));
+  return others.flatMap((node) => {
+    const isBefore = placeOf(node) >= 0 && placeOf(node) < lastReady;
+    const message = 'is not ready, and nodes ask its mirror before others: a node that joins waits for it';
+    return isBefore ? [find('warning', subjectOf(node), message, advice.order)] : [];
+  });
+}
+
+function isUp(node: StoredObject): boolean {
+  return readNode(node).ready;
 }
 
 /**

@@ -49,7 +49,9 @@ export class MirrorControl {
    */
   async renew(cluster: Cluster, { nodes, pools }: KnownSite): Promise<void> {
     const present = listAddresses(nodes);
-    const isSame = present.join() === this.#addresses;
+    // Their order changes with each reboot.
+    const known = present.toSorted().join();
+    const isSame = known === this.#addresses;
     if (isSame && performance.now() < this.#checkedAt + renewalPause) return;
     if (present.length === 0 || !(await this.#read('ca.crt'))) return;
     const sets = await listServed(cluster, mirrorSet.apiVersion, mirrorSet.kind);
@@ -73,7 +75,7 @@ export class MirrorControl {
       }
     }
     this.#checkedAt = performance.now();
-    this.#addresses = present.join();
+    this.#addresses = known;
   }
 
   /**

@@ -116,14 +116,15 @@ export function listControlPlane<Node extends KubernetesObject>(nodes: readonly 
 }
 
 /**
- * Lists the IPv4 addresses of the control plane nodes, the newest node first: an old one may be gone. A node without one
- * has its name in DNS instead, because mirror sets name no IPv6 addresses (openshift/api, ImageMirror). On platforms
+ * Lists the IPv4 addresses of the control plane nodes: first those of ready nodes, of them the newest first, because an
+ * old one may be gone. A runtime asks mirrors in their order, and a joining node waits for each that is off. A node
+ * without an address has its name in DNS instead, because mirror sets name no IPv6 addresses (openshift/api, ImageMirror). On platforms
  * with virtual IP addresses every node resolves the names of all nodes (machine-config-operator release-4.22,
  * templates/common/on-prem/files/coredns-corefile.yaml); elsewhere OpenShift requires them in DNS.
  */
 export function listAddresses(nodes: readonly KubernetesObject[]): string[] {
   return listControlPlane(nodes)
-    .toSorted((a, b) => createdAt(b).localeCompare(createdAt(a)))
+    .toSorted((a, b) => Number(isReady(b)) - Number(isReady(a)) || createdAt(b).localeCompare(createdAt(a)))
     .flatMap(({ status }) => {
       const all = listOf(fieldsOf(status)['addresses']);
       const listed = (wanted: string): string[] =>
@@ -137,6 +138,10 @@ export function listAddresses(nodes: readonly KubernetesObject[]): string[] {
 /** Returns whether a text is a host name that a mirror set can name. */
 function isHostName(text: string): boolean {
   return isIP(text) === 0 && /^[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?$/.test(text);
+}
+
+function isReady(node: KubernetesObject): boolean {
+  return readNode(node).ready;
 }
 
 function createdAt({ metadata }: KubernetesObject): string {

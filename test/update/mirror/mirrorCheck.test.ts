@@ -147,6 +147,23 @@ describe('checkMirrors', () => {
     ]);
   });
 
+  it('warns of a node that is down and whose mirror nodes ask before others', async () => {
+    await start();
+    const conditions = [{ type: 'Ready', status: 'Unknown' }];
+    const addresses = [{ type: 'InternalIP', address: '192.0.2.12' }];
+    put(node('master-1', 'master', { addresses, conditions }));
+    const install = (...hosts: string[]): void =>
+      putSet('ImageDigestMirrorSet', 'oc-upgrade-bundle', payload, {
+        mirrors: ['localhost', ...hosts].map((host) => `${host}:9690/x`),
+      });
+    const words =
+      'warning Node/master-1 is not ready, and nodes ask its mirror before others: a node that joins waits for it';
+    install('192.0.2.12', '192.0.2.11');
+    expect(await find(undefined)).to.include(words);
+    install('192.0.2.11', '192.0.2.12');
+    expect(await find(undefined)).not.to.include(words);
+  });
+
   it('names the host names by which nodes pull from nodes with IPv6 only', async () => {
     await start('4.20.3', 'fd00::11');
     const addresses = [

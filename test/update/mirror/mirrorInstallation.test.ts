@@ -396,6 +396,22 @@ describe('installMirror', () => {
     expect(again.filter(({ outcome }) => outcome !== 'unchanged')).to.deep.equal([]);
   });
 
+  it('puts the mirror of a node that is not ready behind the others', async () => {
+    await open('4.22.1', ['192.0.2.11', '192.0.2.12']);
+    const status = { addresses: [{ type: 'InternalIP', address: '192.0.2.11' }] };
+    const labels = { 'node-role.kubernetes.io/master': '' };
+    const conditions = [{ type: 'Ready', status: 'True' }];
+    server.put({
+      apiVersion: 'v1',
+      kind: 'Node',
+      metadata: { name: 'cp0', labels },
+      status: { ...status, conditions },
+    });
+    await installMirror(connected.cluster, options, choice, connected.context);
+    const set = server.find(config, 'ImageDigestMirrorSet', 'oc-upgrade-bundle');
+    expect(objects.readMirrorSet(set)?.addresses).to.deep.equal(['192.0.2.11', '192.0.2.12']);
+  });
+
   it('refuses nodes without an IPv4 address, contradicting policies, and unconfirmed reboots', async () => {
     await open('4.20.3', ['fd00::1']);
     const attempt = () => failureOf(installMirror(connected.cluster, options, choice, connected.context));
