@@ -1,4 +1,4 @@
-import type { AdminGate } from '../release/adminGates.ts';
+import type { AdminGate, GateConditions } from '../release/adminGates.ts';
 
 /** An operator that OLM installed at a site. */
 export interface SiteOperator {
@@ -77,6 +77,8 @@ export interface SiteReport {
   readonly otherImages?: readonly string[];
   /** The acknowledgements that the running release requires before another minor version, and that were not given. */
   readonly acknowledgements?: readonly AdminGate[];
+  /** What decides which acknowledgements operators require at run time; a field is absent if it is not known. */
+  readonly gateConditions?: Partial<GateConditions>;
   /** The APIs in use that a later version of Kubernetes removes. */
   readonly removedApis?: readonly SiteApi[];
   readonly operators: readonly SiteOperator[];

@@ -5,7 +5,7 @@ import { isOlder, isSameMinor } from '../../release/version.ts';
 import type { HeldImages } from './base.ts';
 import type { BundledCatalog } from './catalogs.ts';
 import { nameSome } from '../../failures.ts';
-import { describeGate, listRequiredGates } from '../../release/adminGates.ts';
+import { describeGate, listRequiredGates, type GateConditions } from '../../release/adminGates.ts';
 
 /** The space that nodes keep free, in bytes (see the check `space` of preflight). */
 const floor = 16 * 2 ** 30;
@@ -99,8 +99,21 @@ function listSiteBlockers(site: SiteReport, releases: readonly PathRelease[]): s
   return [
     ...blockers.map(({ object, message }) => `${object} ${message}`),
     ...(isMinor ? [...describeFeatureGates(site), ...describeApis(site, path.at(-1))] : []),
-    ...listRequiredGates({ version: site.version, gates: site.acknowledgements ?? [] }, path).map(describeGate),
+    ...listRequiredGates({ version: site.version, gates: site.acknowledgements ?? [] }, path, conditionsOf(site))
+      .filter(({ expected }) => expected?.certain !== false)
+      .map(describeGate),
   ];
+}
+
+/** Returns what the report says about gates of operators; undefined for a report of an earlier version. */
+function conditionsOf({ gateConditions: known }: SiteReport): GateConditions | undefined {
+  return (
+    known && {
+      ...{ platform: known.platform, isAzureStack: known.isAzureStack, hasMirrorSets: known.hasMirrorSets },
+      ...{ hasArmNodes: known.hasArmNodes, servesGateways: known.servesGateways },
+      managedBootImages: known.managedBootImages,
+    }
+  );
 }
 
 // The version operator refuses another minor version with such a feature set (cluster-config-operator).

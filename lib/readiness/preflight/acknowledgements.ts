@@ -15,7 +15,7 @@ import {
 } from '../../release/adminGates.ts';
 import { isSameMinor } from '../../release/version.ts';
 import { readNode } from './node.ts';
-import { surveyedKinds } from './survey.ts';
+import { surveyedKinds, type ClusterSurvey } from './survey.ts';
 
 /** The ConfigMap with the acknowledgements that administrators have given. */
 export const acknowledgements = {
@@ -45,15 +45,21 @@ export async function listDueAcknowledgements(
   return listRequiredGates({ version: running, gates }, releases, site).filter(({ name }) => data[name] !== 'true');
 }
 
-/** Reads what decides which gates operators add at run time. What the user may not read is unknown. */
-async function readGateConditions(cluster: Cluster): Promise<GateConditions> {
+/**
+ * Reads what decides which gates operators add at run time. What the user may not read is unknown. `survey`: objects
+ * that were read already.
+ */
+export async function readGateConditions(
+  cluster: Cluster,
+  survey?: Pick<ClusterSurvey, 'infrastructures' | 'digestMirrors' | 'contentPolicies' | 'nodes'>,
+): Promise<GateConditions> {
   const list = (apiVersion: string, kind: string): Promise<StoredObject[] | undefined> =>
     listServed(cluster, apiVersion, kind).catch(ignoring('denied'));
   const [infrastructures, digestMirrors, contentPolicies, nodes, configurations, ...gateways] = await Promise.all([
-    list(...surveyedKinds.infrastructures),
-    list(...surveyedKinds.digestMirrors),
-    list(...surveyedKinds.contentPolicies),
-    list(...surveyedKinds.nodes),
+    survey?.infrastructures ?? list(...surveyedKinds.infrastructures),
+    survey?.digestMirrors ?? list(...surveyedKinds.digestMirrors),
+    survey?.contentPolicies ?? list(...surveyedKinds.contentPolicies),
+    survey?.nodes ?? list(...surveyedKinds.nodes),
     list('operator.openshift.io/v1', 'MachineConfiguration'),
     ...gatewayKinds.map(([apiVersion, kind]) => cluster.findKind(apiVersion, kind)),
   ]);

@@ -11,7 +11,7 @@ import { readImagePolicy, rootFingerprint } from '../../release/sigstore/imagePo
 import { parseArchitecture } from '../../release/version.ts';
 import { maxOpenShiftVersion } from './holds.ts';
 import { isPoolNode, mayHaveAgent, readNode } from './node.ts';
-import { listOwnAcknowledgements } from './acknowledgements.ts';
+import { listOwnAcknowledgements, readGateConditions } from './acknowledgements.ts';
 import { pinnedOf } from './pinnedImageSets.ts';
 import { readPodTemplate } from './podTemplate.ts';
 import type { Preflight } from './preflight.ts';
@@ -53,6 +53,7 @@ export async function readSite(
     heldImages: listHeldImages(survey),
     otherImages: listOtherImages(survey, releases.get(version) ?? ''),
     acknowledgements: await listOwnAcknowledgements(cluster, version),
+    gateConditions: await readGateConditions(cluster, survey),
     removedApis: await listRemovedApis(cluster),
     operators: await listOperators(cluster),
     findings: findings

@@ -33,6 +33,21 @@ describe('checkSite', () => {
     expect(check('4.18', '4.18.20', '4.18.21')).to.deep.equal([]);
   });
 
+  it('names the acknowledgements that operators will require on the way, by what the site reported', () => {
+    const gateConditions = { platform: 'VSphere', hasMirrorSets: true, managedBootImages: [] };
+    const context = makeContext();
+    const releases = ['4.20.9', '4.21.4', '4.22.1'].map((version, index, all) => {
+      return { version, previous: [all[index - 1] ?? '4.19.12'], gates: [], provenance };
+    });
+    const site: SiteReport = {
+      ...{ formatVersion: 1, created: '', tool: 'test', version: '4.19.12', arch: 'x86_64', channel: '' },
+      ...{ history: [], nodes: [], operators: [], findings: [], gateConditions },
+    };
+    checkSite(site, releases, [], context);
+    const names = context.lines.flatMap((line) => /will require.*(ack-[^:]*):/.exec(line)?.[1] ?? []);
+    expect(names).to.deep.equal(['ack-4.20-sigstore-in-4.21', 'ack-4.21-boot-image-opt-out-in-4.22']);
+  });
+
   it('names operators that do not support the new version, also after 4.x', () => {
     const said = (max: string, from: string, to: string): boolean =>
       check(max, from, to).some((line) => line.includes(`web 1.0.3 at the site supports OpenShift up to ${max}`));

@@ -117,6 +117,7 @@ describe('preflight --export', () => {
 
   it('has the acknowledgements that are due, and the users of removed APIs', () => {
     expect(report.acknowledgements).to.deep.equal([{ name: dueGate, text: 'Migrate.' }]);
+    expect(report.gateConditions).to.deep.include({ hasMirrorSets: false, hasArmNodes: false, managedBootImages: [] });
     expect(report.removedApis).to.deep.equal([{ name: 'gone.v1beta1.x', removedIn: '1.33', users: ['app', 'bob'] }]);
   });
 
