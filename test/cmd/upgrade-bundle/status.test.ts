@@ -110,7 +110,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     put('Verified', { conditions: [{ type: 'Ready', ...required }] });
     const { stdout } = await run('status');
     expect(stdout).to.match(
-      /^4\.19\.4-x86-64: Verified, a decision is needed\nDecision +the update to 4\.19\.4 requires/,
+      /^4\.19\.4-x86-64: Verified, a decision is needed\n +Decision +the update to 4\.19\.4 requires/,
     );
     expect(stdout.replace(/\s+/g, ' ')).to.contain(command);
     put('Upgrading', { conditions: [{ type: 'Updated', ...required }] });
