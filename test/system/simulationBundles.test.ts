@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { copyFile, mkdir, mkdtemp, readdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
@@ -9,7 +10,7 @@ import { pullspecsOf } from '../support/release/release.ts';
 import { SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
 import type { SimulatedNode } from '../fakes/cluster/simulatedNode.ts';
 import { requireRoot } from '../support/archive/storeReader.ts';
-import { formerStorePath, pinFile } from '../../lib/node/machine/paths.ts';
+import { formerStorePath, holdFile, pinFile } from '../../lib/node/machine/paths.ts';
 
 /** Returns the release that a cluster ran last, from its version. */
 const imageOf = (version: unknown): string =>
@@ -37,6 +38,8 @@ describe('a cluster that cannot pin images itself, with an additional store of a
   let worker: SimulatedNode;
   /** The nodes and the condition after the first update, before the drive was removed. */
   let first: { readonly nodes: readonly NodeState[]; readonly condition: string };
+  /** The other nodes once they hold nothing any more. */
+  let held: readonly NodeState[];
   /** The images that the control plane node pins: before it drops those of old releases, and after the second update. */
   let [pinnedFirst, pinnedLast]: string[][] = [[], []];
   let bundlesWithDelta: readonly string[];
@@ -130,8 +133,12 @@ describe('a cluster that cannot pin images itself, with an additional store of a
     const drive = await plug(worker, whole);
     await cluster.until(() => cluster.phase(names.whole) === 'Completed');
     first = { nodes: await Promise.all(nodes.map(stateOf)), condition: cluster.condition('Pinned', names.whole) };
-    await cluster.until(async () => (await master.systemctl()).length === 2);
+    await cluster.until(async () => !(await pinned()).includes('three'));
     pinnedFirst = await pinned();
+    const others = nodes.filter((node) => node !== master);
+    const isHeld = (): boolean => nodes.some((node) => existsSync(node.pathOf(holdFile)));
+    await cluster.until(() => !isHeld());
+    held = await Promise.all(others.map(stateOf));
     await drive.pull();
   }
 
@@ -166,9 +173,10 @@ describe('a cluster that cannot pin images itself, with an additional store of a
       for (const image of pullspecsOf(whole.release)) expect(pins, name).to.contain(`"${image}"`);
   });
 
-  it('reloads CRI-O once for the pins', () => {
-    const others = first.nodes.filter(({ name }) => name !== master.name);
-    expect(others.map(({ systemctl }) => systemctl)).to.deep.equal([['reload crio'], ['reload crio']]);
+  it('reloads CRI-O before it loads, for the pins, and when it ends the hold', () => {
+    const calls = held.map(({ systemctl }) => systemctl);
+    expect(calls.map((each) => each.length)).to.deep.equal([3, 3]);
+    expect(new Set(calls.flat())).to.deep.equal(new Set(['reload crio']));
   });
 
   it('keeps pins that are not its own, and those of the previous release', () => {

@@ -25,6 +25,15 @@ export const crioFile = '/etc/crio/crio.conf';
  */
 export const pinFile = `${crioFile}.d/10-oc-upgrade-bundle-pins.conf`;
 
+/**
+ * The drop-in that holds the images of an update until the cluster pins them. CRI-O reads it after all others, so its
+ * list has their pins too.
+ */
+export const holdFile = `${crioFile}.d/zz-oc-upgrade-bundle-hold.conf`;
+
+/** The list of the machine config operator, for PinnedImageSets (pkg/daemon/pinned_image_set.go). */
+export const clusterPinFile = `${crioFile}.d/50-pinned-images`;
+
 /** The additional image store that earlier versions added to nodes. */
 export const formerStorePath = '/var/lib/shared/oc-upgrade-bundle/store';
 

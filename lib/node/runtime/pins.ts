@@ -4,12 +4,14 @@ import { PluginError } from '../../errors.ts';
 import { writeAtomically } from '../../content/files/atomicWrite.ts';
 import { describeWriteError } from '../../content/files/disk.ts';
 import { pathOnHost, type Host } from '../machine/host.ts';
-import { crioFile, pinFile } from '../machine/paths.ts';
+import { clusterPinFile, crioFile, holdFile, pinFile } from '../machine/paths.ts';
 import { listFolder, readIfThere } from './storageConfig.ts';
 import { readToml, stringsOf } from './toml.ts';
 
 const key = 'crio.image.pinned_images';
 const header = '# Written by oc adm-upgrade-bundle pin, which also removes it.\n';
+const holdHeader =
+  '# Written by the agent of oc adm-upgrade-bundle, which removes it when the cluster pins the images.\n';
 /** The comment in the list before the images of a release; it tells which release they belong to. */
 const mark = '  # for ';
 
@@ -30,9 +32,8 @@ type Pins = ReadonlyMap<string, readonly string[]>;
  * unpinReleases. Throws `conflict` if another file has a list of pins, because CRI-O uses only one, and `not-writable`.
  */
 export async function writePins(host: Host, images: readonly string[], release = ''): Promise<PinResult> {
-  for (const path of [crioFile, ...(await listFolder(host, dirname(pinFile), true))]) {
-    if (path !== pinFile && listPins((await readIfThere(host, path)) ?? '', path).length > 0) throw foreignList(path);
-  }
+  for (const { path, images: listed } of await readLists(host))
+    if (path !== pinFile && path !== holdFile && listed.length > 0) throw foreignList(path);
   return changePins(host, (pins) => new Map(pins).set(release, [...(pins.get(release) ?? []), ...images]));
 }
 
@@ -54,6 +55,54 @@ export async function readPinnedReleases(host: Host): Promise<string[]> {
   return [...parsePins((await readIfThere(host, pinFile)) ?? '').keys()].filter((release) => release !== '');
 }
 
+/**
+ * Holds images from before they are loaded: writes a list for CRI-O that counts instead of all others, and has their
+ * pins too. Each call takes over the pins that others have now. Returns whether CRI-O must read its configuration again.
+ * Throws `conflict` if a list counts even then, and `not-writable`.
+ */
+export async function holdImages(host: Host, images: readonly string[]): Promise<boolean> {
+  const lists = (await readLists(host)).filter(({ path }) => path !== holdFile);
+  const last = lists.at(-1);
+  if (last && last.path !== crioFile && orderOf(last.path) > orderOf(holdFile)) throw foreignList(last.path);
+  return writeList(host, holdFile, formatPins(new Map([['', [...(last?.images ?? []), ...images]]]), holdHeader));
+}
+
+/** Ends holdImages. Returns whether CRI-O must read its configuration again. Throws `not-writable`. */
+export async function releaseImages(host: Host): Promise<boolean> {
+  return writeList(host, holdFile, '');
+}
+
+/** Returns whether images are held, and whether PinnedImageSets pin all these images on this node. */
+export async function readHold(
+  host: Host,
+  images: readonly string[],
+): Promise<{ readonly isHeld: boolean; readonly isPinned: boolean }> {
+  const lists = await readLists(host);
+  const pinned = new Set(lists.find(({ path }) => path === clusterPinFile)?.images);
+  return {
+    isHeld: lists.some(({ path }) => path === holdFile),
+    isPinned: images.every((name) => pinned.has(name)),
+  };
+}
+
+/** Reads the lists of pins of CRI-O in the order in which it reads them: the last one counts. */
+async function readLists(host: Host): Promise<{ readonly path: string; readonly images: readonly string[] }[]> {
+  const dropIns = await listFolder(host, dirname(pinFile), true);
+  const paths = [crioFile, ...dropIns.sort((a, b) => (orderOf(a) < orderOf(b) ? -1 : 1))];
+  const lists = await Promise.all(
+    paths.map(async (path) => {
+      const images = stringsOf(readToml((await readIfThere(host, path)) ?? '', path), key);
+      return images ? [{ path, images }] : [];
+    }),
+  );
+  return lists.flat();
+}
+
+/** CRI-O reads a folder where its name is among those of files (filepath.Walk). */
+function orderOf(path: string): string {
+  return path.replaceAll('/', '\0');
+}
+
 function listPins(text: string, path: string): string[] {
   return stringsOf(readToml(text, path), key) ?? [];
 }
@@ -70,24 +119,31 @@ function parsePins(text: string): Pins {
   return pins;
 }
 
-function formatPins(pins: Pins): string {
+function formatPins(pins: Pins, comment = header): string {
   const groups = [...pins].filter(([, images]) => images.length > 0);
   if (groups.length === 0) return '';
   const lines = groups.flatMap(([release, images]) => [
     ...(release === '' ? [] : [`${mark}${release}\n`]),
     ...[...new Set(images)].sort().map((name) => `  ${JSON.stringify(name)},\n`),
   ]);
-  return `${header}[crio.image]\npinned_images = [\n${lines.join('')}]\n`;
+  return `${comment}[crio.image]\npinned_images = [\n${lines.join('')}]\n`;
 }
 
 async function changePins(host: Host, change: (pins: Pins) => Pins): Promise<PinResult> {
   const before = (await readIfThere(host, pinFile)) ?? '';
   const text = formatPins(change(parsePins(before)));
-  const path = pathOnHost(host, pinFile);
+  const changed = await writeList(host, pinFile, text);
+  return { file: pinFile, pinned: [...new Set(listPins(text, pinFile))].sort(), changed };
+}
+
+/** Writes a list, or removes it if it is empty. Returns whether it changed. Throws `not-writable`. */
+async function writeList(host: Host, file: string, text: string): Promise<boolean> {
+  const path = pathOnHost(host, file);
+  if (text === ((await readIfThere(host, file)) ?? '')) return false;
   try {
     if (text === '') {
       await rm(path, { force: true });
-    } else if (text !== before) {
+    } else {
       // CRI-O reads each file of the folder, so the partial file is outside of it.
       const partial = `${dirname(dirname(path))}/.oc-upgrade-bundle-pins`;
       await writeAtomically(path, text, { partial });
@@ -95,7 +151,7 @@ async function changePins(host: Host, change: (pins: Pins) => Pins): Promise<Pin
   } catch (error) {
     throw describeWriteError(error, path);
   }
-  return { file: pinFile, pinned: [...new Set(listPins(text, pinFile))].sort(), changed: text !== before };
+  return true;
 }
 
 function foreignList(path: string): PluginError {

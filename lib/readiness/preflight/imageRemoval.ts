@@ -11,8 +11,8 @@ import type { ClusterSurvey } from './survey.ts';
 const defaults = { imageGCHighThresholdPercent: 85, evictionHard: { 'imagefs.available': '15%' } };
 
 const advice = {
-  age: 'Set imageMaximumGCAge to 0s until the update ends: kubelets remove images that no pod has used yet, unless they are pinned.',
-  disk: 'Make room, or raise the threshold until the update ends: kubelets remove images that are loaded and not yet pinned.',
+  age: 'Agents hold images before they load them, so nothing removes them. To load without agents, pin the bundle first, or set imageMaximumGCAge to 0s until the update ends.',
+  disk: 'Make room, or raise the threshold until the update ends: images of other releases and workloads are removed, and before OpenShift 4.16 loaded images that are not pinned yet.',
 };
 
 /**

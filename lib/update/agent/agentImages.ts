@@ -20,7 +20,15 @@ import {
   type LoadOptions,
 } from '../../node/images/load.ts';
 import { storeImagesOf } from '../../node/images/loadPlan.ts';
-import { readPinnedReleases, writePins, unpinReleases } from '../../node/runtime/pins.ts';
+import {
+  holdImages,
+  readHold,
+  readPinnedReleases,
+  releaseImages,
+  unpinReleases,
+  writePins,
+} from '../../node/runtime/pins.ts';
+import { listUnpinnable } from '../../readiness/preflight/pinnedImageSets.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { NodeProgress, UpgradeBundle } from '../upgradeBundle.ts';
 import { checkStage, type BundleSource, type NodeState } from './nodeState.ts';
@@ -130,12 +138,40 @@ export class AgentImages {
   }
 
   /**
+   * Holds the images from before they are loaded, so that nothing removes them before they are pinned. Throws the errors
+   * of holdImages, and `command-failed`.
+   */
+  async hold(facts: BundleFacts, context: Context): Promise<void> {
+    await holdImages(this.#host, namesOf(facts));
+    // As in `pin`.
+    await this.#reload(unheld, context);
+  }
+
+  /**
+   * Ends the hold if the images are pinned: by the node itself (`isPinned`), or else by PinnedImageSets. Otherwise takes
+   * over what others pin meanwhile. Does nothing without a hold. Throws the errors of `hold`.
+   */
+  async settleHold(facts: BundleFacts, isPinned: boolean, context: Context): Promise<void> {
+    const unpinnable = new Set(listUnpinnable(facts.metadata.images));
+    const names = namesOf(facts);
+    const pinnable = names.filter((name) => !unpinnable.has(name));
+    const hold = await readHold(this.#host, pinnable);
+    if (!hold.isHeld) return;
+    if (isPinned || hold.isPinned) await this.release(context);
+    else if (await holdImages(this.#host, names)) await this.#reload(unheld, context);
+  }
+
+  /** Ends the hold of images; see `hold`. Throws `not-writable` and `command-failed`. */
+  async release(context: Context): Promise<void> {
+    if (await releaseImages(this.#host)) await this.#reload('images are held that the cluster does not pin', context);
+  }
+
+  /**
    * Pins the images in CRI-O, so that the kubelet never removes them. Throws the errors of writePins, and
    * `command-failed`.
    */
   async pin(facts: BundleFacts, context: Context): Promise<void> {
-    const names = imagesOf(facts).map(({ name }) => name);
-    await writePins(this.#host, names, facts.metadata.release);
+    await writePins(this.#host, namesOf(facts), facts.metadata.release);
     // Reload even if the list did not change: the process that wrote it may have ended before its reload.
     await this.#reload('the images are not pinned', context);
   }
@@ -166,6 +202,12 @@ export class AgentImages {
   async #openStorage(): Promise<HostStorage> {
     return (this.#storage = await HostStorage.open(this.#host, this.#storage));
   }
+}
+
+const unheld = 'nothing holds the images that are loaded';
+
+function namesOf(facts: BundleFacts): string[] {
+  return imagesOf(facts).map(({ name }) => name);
 }
 
 function imagesOf({ metadata, digest }: BundleFacts): StoreImage[] {

@@ -107,6 +107,7 @@ export class AgentLoop {
     if (!active) {
       await this.#discard(bundles);
       await this.#report.propose(proposal, await this.#describeFound(media), mirror);
+      await this.#options.tools.images.release(this.#context);
       await this.#unpin(bundles);
       return;
     }

@@ -146,6 +146,7 @@ export class AgentNode {
       if (this.#countedFor === stage) return fault;
       if (this.#state.version !== version) this.#set({ isPinned: false, version });
       this.#set({ images: await images.count(facts, bundle, this.#context) });
+      await this.#hold(() => images.settleHold(facts, this.#state.isPinned, this.#context));
       if (this.#state.base !== 'offered') this.#set(await images.findBase(this.#state.source, this.#context));
       this.#countedFor = stage;
       return fault;
@@ -232,6 +233,7 @@ export class AgentNode {
       const onEvent = ({ kind }: TransferEvent): void => {
         if (kind === 'image') this.#set({ images: { total, loaded: this.#state.images.loaded + 1 } });
       };
+      await this.#hold(() => images.hold(facts, context));
       try {
         await images.load(cached.bundle, facts, loadLimits(node), { ...context, onEvent });
       } catch (error) {
@@ -249,6 +251,18 @@ export class AgentNode {
       }
       this.#set({ images: await images.count(facts, bundle, context) });
     });
+  }
+
+  /** Changes what is held. Images are loaded and counted without it too, and the node reports what they risk. */
+  async #hold(change: () => Promise<void>): Promise<void> {
+    try {
+      await change();
+      this.#set({ unheld: undefined });
+    } catch (error) {
+      const { message } = asFailure(error);
+      if (this.#state.unheld !== message) this.#context.log('warn', message);
+      this.#set({ unheld: message });
+    }
   }
 
   #retain({ cached }: BundleSource & { readonly kind: 'open' }): void {

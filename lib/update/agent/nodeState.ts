@@ -51,6 +51,8 @@ export interface NodeState {
   readonly lack?: string;
   /** The content that the node needs, and that no other node offers. */
   readonly unoffered?: 'bundle' | 'base';
+  /** Why images that are loaded are not held until they are pinned; undefined if they are. */
+  readonly unheld?: string | undefined;
   /** Another bundle that is inserted and ignored, as a message. */
   readonly other?: string;
 }
@@ -155,7 +157,11 @@ export function nodeMessages(
   const name = job.kind === 'fetch' && state.unoffered !== undefined ? undefined : job.name;
   const own = phase === 'Failed' ? (obstacle ?? job.failure) : (name ?? obstacle);
   const needed = isLoaded(images) ? [] : [describeNeed(state), other];
-  return [own, ...needed].filter((message) => message !== undefined);
+  const risk =
+    state.unheld === undefined
+      ? undefined
+      : `the kubelet may remove loaded images until they are pinned: ${state.unheld}`;
+  return [own, risk, ...needed].filter((message) => message !== undefined);
 }
 
 /** Describes the medium that a node needs; undefined if it has the bundle, or can fetch it. */

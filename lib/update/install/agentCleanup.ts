@@ -3,7 +3,7 @@ import { dirname } from 'node:path';
 import { fieldsOf, listOf, type Fields } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { mirrorUnitFile, mirrorUnitName } from '../mirror/mirrorUnit.ts';
-import { mirrorFile, mountFolder, nodeStateFolder, pinFile } from '../../node/machine/paths.ts';
+import { holdFile, mirrorFile, mountFolder, nodeStateFolder, pinFile } from '../../node/machine/paths.ts';
 
 /** The folders that agents and their programs leave on a node, in addition to the images. */
 const leftFolders = [nodeStateFolder, dirname(mountFolder)];
@@ -20,7 +20,7 @@ export interface CleanupOptions {
  * touches no mounted medium.
  */
 function cleanScript({ removePins }: CleanupOptions): string {
-  return `for file in ${[mirrorFile, ...(removePins ? [pinFile] : [])].map((file) => `/host${file}`).join(' ')}; do
+  return `for file in ${[mirrorFile, holdFile, ...(removePins ? [pinFile] : [])].map((file) => `/host${file}`).join(' ')}; do
   [ -e "$file" ] || continue
   rm -f "$file"
   changed=yes

@@ -271,6 +271,9 @@ function imagesOfNobody(): AgentTools['images'] {
       await sleep(100);
       loaded = 1;
     },
+    hold: () => Promise.resolve(),
+    settleHold: () => Promise.resolve(),
+    release: () => Promise.resolve(),
     pin: () => Promise.resolve(),
     pinnedReleases: () => Promise.resolve([]),
     unpin: () => Promise.resolve(),

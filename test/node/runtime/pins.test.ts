@@ -1,14 +1,22 @@
 import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { readPinnedReleases, writePins, unpinImages, unpinReleases } from '../../../lib/node/runtime/pins.ts';
+import {
+  holdImages,
+  readHold,
+  readPinnedReleases,
+  releaseImages,
+  unpinImages,
+  unpinReleases,
+  writePins,
+} from '../../../lib/node/runtime/pins.ts';
 import { makeBundle } from '../../support/content/bundle.ts';
 import { executeProgram } from '../../support/program/execution.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { pinFile } from '../../../lib/node/machine/paths.ts';
+import { clusterPinFile, holdFile, pinFile } from '../../../lib/node/machine/paths.ts';
 
 const program = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
 const [one, two] = ['quay.io/a/b@sha256:1', 'quay.io/a/b@sha256:2'];
@@ -61,6 +69,41 @@ describe('pinImages', () => {
     await writePins(host(), [four], 'quay.io/r@sha256:old');
     expect(await unpinImages(host(), [four])).to.deep.include({ pinned: [one] });
     expect(await readPinnedReleases(host())).to.deep.equal([]);
+  });
+
+  it('holds images in a list that counts last, with the pins of others', async () => {
+    const listed = async () =>
+      [...(await readFile(join(root, holdFile), 'utf8')).matchAll(/"(.*)"/g)].map(([, x]) => x);
+    await write(clusterPinFile, `[crio.image]\npinned_images = ["${two}", "*pause*"]\n`);
+    expect(await holdImages(host(), [one])).to.equal(true);
+    expect(await listed()).to.deep.equal(['*pause*', one, two]);
+    expect((await readdir(dirname(join(root, holdFile)))).sort().at(-1)).to.equal(basename(holdFile));
+    expect(await holdImages(host(), [one])).to.equal(false);
+    await write(clusterPinFile, `[crio.image]\npinned_images = ["a/new"]\n`);
+    expect(await holdImages(host(), [one])).to.equal(true);
+    expect(await listed()).to.deep.equal(['a/new', one]);
+  });
+
+  it('tells a hold from the pins of the cluster, and ends it', async () => {
+    expect(await readHold(host(), [one])).to.deep.equal({ isHeld: false, isPinned: false });
+    await holdImages(host(), [one]);
+    expect(await readHold(host(), [one])).to.deep.equal({ isHeld: true, isPinned: false });
+    await write(clusterPinFile, `[crio.image]\npinned_images = ["${one}"]\n`);
+    expect(await readHold(host(), [one])).to.deep.equal({ isHeld: true, isPinned: true });
+    expect(await releaseImages(host())).to.equal(true);
+    expect(await releaseImages(host())).to.equal(false);
+    expect(await readHold(host(), [one, two])).to.deep.equal({ isHeld: false, isPinned: false });
+  });
+
+  it('refuses to hold images if a list counts even then', async () => {
+    await write('/etc/crio/crio.conf.d/zz/late.conf', `[crio.image]\npinned_images = ["${two}"]\n`);
+    expect(await holdImages(host(), [one]), 'a folder before the hold').to.equal(true);
+    await releaseImages(host());
+    await write('/etc/crio/crio.conf.d/zzz.conf', `[crio.image]\npinned_images = ["${two}"]\n`);
+    await failureOf(holdImages(host(), [one]), 'conflict');
+    await rm(join(root, '/etc/crio/crio.conf.d'), { recursive: true });
+    expect(await holdImages(host(), [one])).to.equal(true);
+    expect((await writePins(host(), [two])).pinned, 'a hold is no foreign list').to.deep.equal([two]);
   });
 
   it('sorts before the list of PinnedImageSets, which therefore wins', () => {

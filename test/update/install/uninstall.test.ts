@@ -12,7 +12,7 @@ import { connectTo } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { makeFacts, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
-import { mirrorFile, pinFile } from '../../../lib/node/machine/paths.ts';
+import { holdFile, mirrorFile, pinFile } from '../../../lib/node/machine/paths.ts';
 
 const state = '/var/lib/oc-upgrade-bundle';
 const upgradeBundleApi = 'upgrade-bundle.openshift.io/v1alpha1';
@@ -118,10 +118,10 @@ describe('uninstall', () => {
     };
     await bring();
     await write(pinFile);
-    await write(mirrorFile);
+    for (const path of [mirrorFile, holdFile]) await write(path);
     await remove();
     expect(await exists('worker-0', pinFile)).to.equal(true);
-    expect(await exists('worker-0', mirrorFile)).to.equal(false);
+    for (const path of [mirrorFile, holdFile]) expect(await exists('worker-0', path), path).to.equal(false);
     await bring();
     await remove({ removePins: true });
     expect(await exists('worker-0', pinFile)).to.equal(false);
