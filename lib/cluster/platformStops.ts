@@ -124,6 +124,10 @@ export const platformStops = {
     'A pod of the release that cannot pull its image does not start, and the version operator waits for its operator.',
     'kubernetes, pkg/kubelet/images/image_manager.go',
   ),
+  unverifiedImage: stop(
+    'The kubelet asks a registry for an image that is present, if its policy requires a record that it has pulled the image.',
+    'kubernetes, pkg/kubelet/images/pullmanager/image_pull_manager.go (MustAttemptImagePull)',
+  ),
   mirror: stop(
     'The mirrors cannot serve, so the nodes that depend on them pull nothing.',
     'this program (docs/how-to/nodes-without-a-registry.md)',

@@ -22,8 +22,8 @@ import { checkCertificates, checkSigningRequests } from './certificateCheck.ts';
 import { checkDrills } from './drillRecord.ts';
 import { checkFailedPulls } from './pullPolicy.ts';
 import { checkHolds } from './holds.ts';
-import { checkImageRemoval } from './imageRemoval.ts';
 import { checkImageRetention } from './imageRetention.ts';
+import { checkImageRemoval, checkPullVerification, type BundledImages } from './kubeletImages.ts';
 import { checkMirroredStreams } from './mirroredStreams.ts';
 import { checkMirrorSignatures, type MirrorAccess } from './mirrorSignatures.ts';
 import { checkAgentNodes, isPoolNode, mayHaveAgent, readNode } from './node.ts';
@@ -127,6 +127,7 @@ export async function runPreflight(
     ...checkFailedPulls(survey.workloads, release, plan?.images ?? []),
     ...checkSitePins(survey),
     ...checkImageRemoval({ ...survey, nodes: listPoolNodes(survey) }, plan ? plan.size * unpackedFactor : 0),
+    ...(plan ? checkPullVerification(survey, listPoolNodes(survey), loadedBy(plan, survey)) : []),
     ...(await checkWaitingController(cluster)),
     ...checkAgentNodes(survey.nodes.map(readNode)),
     ...checkNodes(survey, templates, clusterVersion, plan),
@@ -258,6 +259,11 @@ function checkNodes(
   const knowledge = knowledgeOf(survey);
   const running = runningImages(clusterVersion);
   return listPoolNodes(survey).flatMap((node) => checkNode(readNode(node), templates, running, plan, knowledge));
+}
+
+function loadedBy(plan: UpdatePlan, survey: ClusterSurvey): BundledImages {
+  const mirrored = hasMirrors(plan, survey) || survey.digestMirrors.some(keepsBundles);
+  return { images: [plan.release, ...plan.images], mirrored };
 }
 
 function listPoolNodes({ nodes }: Pick<ClusterSurvey, 'nodes'>): StoredObject[] {
