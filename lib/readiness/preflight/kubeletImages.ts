@@ -151,7 +151,7 @@ type KubeletSurvey = Pick<ClusterSurvey, 'kubelets' | 'kubeletConfigs' | 'pools'
 /** Returns the running configuration of the kubelet of a node, or else what the KubeletConfigs of its pool set. */
 function kubeletSettingsOf(survey: KubeletSurvey, node: StoredObject): Fields {
   const running = survey.kubelets.get(node.metadata.name);
-  return running ?? Object.assign({}, ...listKubeletConfigs(survey, node).map(readSettings));
+  return running ?? (Object.assign({}, ...listKubeletConfigs(survey, node).map(readSettings)) as Fields);
 }
 
 /** Returns what a KubeletConfig sets. */

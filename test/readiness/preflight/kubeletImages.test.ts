@@ -84,7 +84,7 @@ describe('preflight of kubelets that verify pulls', () => {
       const present = connected.server.find('v1', 'Node', name) ?? expect.fail(name);
       const status = fieldsOf(present['status']);
       const nodeInfo = { ...fieldsOf(status['nodeInfo']), kubeletVersion } as Json;
-      connected.server.put({ ...present, status: { ...status, nodeInfo } as Json });
+      connected.server.put({ ...present, status: { ...status, nodeInfo } });
     }
   };
   const putConfig = (pool: string, kubeletConfig: Json): void => {
