@@ -64,7 +64,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/node/machine', 'clock host hostCommands hostFiles hostFolder paths programs'],
   ['lib/node', 'baseBlobs clusterBackup contentCheck remoteBundle remoteServer replica transfer'],
   ['lib/node/media', 'deviceEvents deviceWriter hungDevices media medium privateMounts'],
-  ['lib/node/runtime', 'drillRegistry drillUnit mirror pins toml'],
+  ['lib/node/runtime', 'drillRegistry drillUnit mirror pins pullRecords toml'],
   ['lib/node/images', 'diskFloor hostStorage imageStore layerCheck load loadPlan'],
   ['lib/cluster/connection', 'kubeconfig'],
   [

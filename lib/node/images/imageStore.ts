@@ -94,6 +94,11 @@ export class StoreIndex {
     ]);
   }
 
+  /** Returns the ID by which programs know an image; undefined for an image that the store does not have. */
+  idOf({ name }: StoreImage): string | undefined {
+    return this.#images.get(name)?.id;
+  }
+
   /**
    * Returns what an image lacks in the store; undefined if it is complete. The image must have its full name, a manifest and a configuration
    * with the right digests, and every layer that the configuration names.

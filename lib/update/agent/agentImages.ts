@@ -29,7 +29,9 @@ import {
   writePins,
 } from '../../node/runtime/pins.ts';
 import { listUnpinnable } from '../../readiness/preflight/pinnedImageSets.ts';
+import { nameSome } from '../../failures.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
+import { findGuardedImages, removeRecord, type GuardedImage } from '../../node/runtime/pullRecords.ts';
 import type { NodeProgress, UpgradeBundle } from '../upgradeBundle.ts';
 import { checkStage, type BundleSource, type NodeState } from './nodeState.ts';
 
@@ -82,8 +84,8 @@ export class AgentImages {
     const storage = await this.#openStorage();
     const index = await storage.readIndex().catch(() => undefined);
     const lacks = index ? await Promise.all(images.map((image) => index.check(image))) : images;
-    const loaded = lacks.filter((lack) => lack === undefined).length;
-    const total = images.length;
+    const present = images.filter((_, position) => lacks[position] === undefined);
+    const [loaded, total] = [present.length, images.length];
     const isDurable = !(await isUnsynced(storage));
     // A damaged node takes the update back to Loading, and must not count as loaded there.
     const isDue = this.#isDamaged || (check !== undefined && check !== this.#intact);
@@ -98,6 +100,34 @@ export class AgentImages {
       total,
       ...(damage && { damage: `${damage.message}. ${damage.hint ?? ''}` }),
     };
+  }
+
+  /**
+   * Describes images of a bundle that are loaded, and that the kubelet would still request from a registry, by its own
+   * records; undefined if there are none. Removes records that it cannot read.
+   */
+  async describeRefused(facts: BundleFacts, context: Context): Promise<string | undefined> {
+    const index = await (await this.#openStorage()).readIndex();
+    const ids = imagesOf(facts).flatMap((image) => {
+      const id = index.idOf(image);
+      return id === undefined ? [] : [[image.name, id] as const];
+    });
+    const refused: GuardedImage[] = [];
+    for (const image of await findGuardedImages(this.#host, ids)) {
+      const { name, record, isUnreadable } = image;
+      const isRemoved =
+        isUnreadable &&
+        (await removeRecord(this.#host, image).then(
+          () => true,
+          () => false,
+        ));
+      if (isRemoved) context.log('warn', `${record} was corrupt and is removed: the kubelet uses ${name} again`);
+      else refused.push(image);
+    }
+    if (refused.length === 0) return undefined;
+    const words = refused.map(({ name, reason, record }) => `${name}: ${reason} (${record})`);
+    const count = refused.length === 1 ? 'an image that is loaded' : `${refused.length} images that are loaded`;
+    return `the kubelet would request ${count} from a registry: ${nameSome(words, 3, '; ')}. If a pod needs one, remove its record and restart the kubelet`;
   }
 
   /**

@@ -146,6 +146,7 @@ export class AgentNode {
       if (this.#countedFor === stage) return fault;
       if (this.#state.version !== version) this.#set({ isPinned: false, version });
       this.#set({ images: await images.count(facts, bundle, this.#context) });
+      this.#set({ refused: await images.describeRefused(facts, this.#context).catch(ignoreFailure) });
       await this.#hold(() => images.settleHold(facts, this.#state.isPinned, this.#context));
       if (this.#state.base !== 'offered') this.#set(await images.findBase(this.#state.source, this.#context));
       this.#countedFor = stage;

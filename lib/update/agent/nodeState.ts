@@ -53,6 +53,8 @@ export interface NodeState {
   readonly unoffered?: 'bundle' | 'base';
   /** Why images that are loaded are not held until they are pinned; undefined if they are. */
   readonly unheld?: string | undefined;
+  /** Loaded images that the kubelet would still request from a registry, as a message; undefined if there are none. */
+  readonly refused?: string | undefined;
   /** Another bundle that is inserted and ignored, as a message. */
   readonly other?: string;
 }
@@ -161,7 +163,7 @@ export function nodeMessages(
     state.unheld === undefined
       ? undefined
       : `the kubelet may remove loaded images until they are pinned: ${state.unheld}`;
-  return [own, risk, ...needed].filter((message) => message !== undefined);
+  return [own, risk, state.refused, ...needed].filter((message) => message !== undefined);
 }
 
 /** Describes the medium that a node needs; undefined if it has the bundle, or can fetch it. */

@@ -1,0 +1,92 @@
+import { createHash } from 'node:crypto';
+import { rm, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fieldsAt, isFields, listOf, textOf, type Fields } from '../../fields.ts';
+import { nameSome } from '../../failures.ts';
+import { repositoryIn } from '../../content/oci/reference.ts';
+import { parseJson } from '../../content/oci/syntax.ts';
+import { readSmallFile } from '../../content/files/smallFile.ts';
+import { pathOnHost, type Host } from '../machine/host.ts';
+
+/** The records of a kubelet that verifies pulls; others have none (Kubernetes, pkg/kubelet/images/pullmanager). */
+const folder = '/var/lib/kubelet/image_manager';
+
+/** The largest record to read, in bytes. */
+const recordLimit = 1024 * 1024;
+
+/** An image that is present, and that the kubelet would still request from a registry for some or all pods. */
+export interface GuardedImage {
+  readonly name: string;
+  /** Why: what its record says. */
+  readonly reason: string;
+  /** The file with the record. */
+  readonly record: string;
+  /** Whether the kubelet cannot read the record either: without the file, it uses the image. */
+  readonly isUnreadable: boolean;
+}
+
+/**
+ * Finds present images that the kubelet refuses by its own records. An image that it has pulled is only for pods that
+ * could pull it, and only under the pulled name. `images`: their pullspecs by digest, with their IDs in the store.
+ */
+export async function findGuardedImages(
+  host: Host,
+  images: Iterable<readonly [name: string, id: string]>,
+): Promise<GuardedImage[]> {
+  const refused: GuardedImage[] = [];
+  if (!(await stat(pathOnHost(host, folder)).catch(() => undefined))) return refused;
+  for (const [name, id] of images) {
+    const record = join(folder, 'pulled', fileOf(id));
+    const text = await readRecord(host, record);
+    const intent = join(folder, 'pulling', fileOf(name));
+    const reason = text === undefined ? undefined : judge(text, name);
+    if (reason !== undefined) refused.push({ name, record, reason, isUnreadable: reason === unreadable });
+    else if (text === undefined && (await readRecord(host, intent)) !== undefined)
+      refused.push({ name, record: intent, reason: 'a pull of it has not ended', isUnreadable: false });
+  }
+  return refused;
+}
+
+/** Removes a record that the kubelet cannot read, so that it uses the image. Throws the system’s error. */
+export async function removeRecord(host: Host, { record }: GuardedImage): Promise<void> {
+  await rm(pathOnHost(host, record), { force: true });
+}
+
+const unreadable = 'its record is corrupt';
+
+function fileOf(key: string): string {
+  return `sha256-${createHash('sha256').update(key).digest('hex')}`;
+}
+
+/** Returns the text of a record, which is empty if it cannot be read; undefined without one. */
+async function readRecord(host: Host, path: string): Promise<string | undefined> {
+  if (!(await stat(pathOnHost(host, path)).catch(() => undefined))) return undefined;
+  return String(await readSmallFile(pathOnHost(host, path), recordLimit).catch(() => ''));
+}
+
+/** Returns why the kubelet refuses an image with this record; undefined if every pod may use it. */
+function judge(text: string, name: string): string | undefined {
+  const record = parse(text);
+  if (record?.['kind'] !== 'ImagePulledRecord') return unreadable;
+  const repositories = fieldsAt(record, 'credentialMapping');
+  const own = repositories[repositoryIn(name)];
+  if (!isFields(own)) {
+    const others = Object.keys(repositories);
+    return others.length === 0 ? 'a pull of it was interrupted' : `it was pulled as ${nameSome(others)}`;
+  }
+  if (own['nodePodsAccessible'] === true) return undefined;
+  const nameOf = ({ namespace, name: secret }: Fields): string => `${textOf(namespace) ?? ''}/${textOf(secret) ?? ''}`;
+  const secrets = [...listOf(own['kubernetesSecrets']), ...listOf(own['kubernetesServiceAccounts'])].map(nameOf);
+  return secrets.length === 0
+    ? 'a pull of it was interrupted'
+    : `it was pulled with ${nameSome(secrets)}, and is only for pods with that`;
+}
+
+function parse(text: string): Fields | undefined {
+  try {
+    const value = parseJson(text);
+    return isFields(value) ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
