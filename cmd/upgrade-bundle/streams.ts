@@ -1,3 +1,4 @@
+import type { Cluster } from '../../lib/cluster/client.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import type { OSImageStreams } from '../../lib/release/osImageStreams.ts';
@@ -14,7 +15,7 @@ export const command = defineCommand({
     'this release, and asks a registry for its content. On a cluster that is updated without the agents and without a registry, ' +
     'this prints that object, as the controller would make it for this cluster. With --apply it writes it. Run that when the update has ' +
     'been requested and the version operator has created the definition of the kind. The signature of the release is checked ' +
-    'without a network.',
+    'without a network, also with the keys that the agents of the cluster trust.',
   positionals: bundleArgument,
   options: {
     apply: { type: 'boolean', describe: 'Write the object to the cluster, with its status' },
@@ -32,12 +33,12 @@ export const command = defineCommand({
       await import('../../lib/update/osImageStreamWrite.ts');
     const { openCluster } = await import('../cli/clusterAccess.ts');
     const { formatYaml } = await import('../cli/format.ts');
-    const { version, images, streams } = await readStreams(args, context);
+    using cluster = await openCluster(args, environment, context);
+    const { version, images, streams } = await readStreams(args, cluster, context);
     if (!streams) {
       context.log('info', `${version} needs no operating system streams described in the cluster`);
       return;
     }
-    using cluster = await openCluster(args, environment, context);
     const { object, isDesired, isServed, isThere, isInUse } = planOSImageStream(
       await readStreamSite(cluster),
       streams,
@@ -71,13 +72,16 @@ export const command = defineCommand({
 
 async function readStreams(
   args: Arguments<typeof offlineTrustOptions> & { readonly bundle: string; readonly release: string | undefined },
+  cluster: Cluster,
   context: Context,
 ): Promise<{ version: string; images: StreamImages; streams: OSImageStreams | undefined }> {
   const { openBundle } = await import('../../lib/bundle/open.ts');
   const { checkSigned } = await import('../../lib/bundle/signedBundle.ts');
   const { readStreamsOf } = await import('../../lib/release/osImageStreams.ts');
+  const { addAgentTrust } = await import('../../lib/update/install/agentTrustCheck.ts');
+  const trust = await addAgentTrust(cluster, offlineTrustOf(args), context);
   await using bundle = await openBundle(args.bundle, context);
-  const releases = (await checkSigned(bundle, offlineTrustOf(args), context)).releases.map(({ release }) => release);
+  const releases = (await checkSigned(bundle, trust, context)).releases.map(({ release }) => release);
   const chosen = args.release === undefined ? releases.at(-1) : releases.find((each) => each.version === args.release);
   if (!chosen) {
     const versions = releases.map((each) => each.version).join(', ');

@@ -20,6 +20,8 @@ export type BaseState = (typeof baseStates)[number];
 export interface NodeReport {
   /** The uid of the UpgradeBundle that the report is about. */
   readonly bundle: string;
+  /** The uid of the completed UpgradeBundle whose images the node keeps, while no other one is active. */
+  readonly keeps?: string;
   /** The version of the release that the progress is about; undefined until the controller has chosen one. */
   readonly version?: string;
   readonly progress: NodeProgress;
@@ -107,6 +109,7 @@ export const reportKind = {
 /** Returns the Lease with a report and the present time. */
 export function formatNodeReport({
   bundle,
+  keeps,
   version,
   progress,
   origin,
@@ -120,6 +123,7 @@ export function formatNodeReport({
   const { name: node, message } = progress;
   const fields = {
     bundle,
+    keeps,
     version,
     origin,
     base,
@@ -174,6 +178,7 @@ function parseReport(name: string, fields: Fields): NodeReport | undefined {
   const backup = parseBackupReport(fields['backup']);
   const mirror = parseMirrorState(fields['mirror']);
   const version = textOf(fields['version']);
+  const keeps = textOf(fields['keeps']);
   const base = baseStates.find((each) => each === fields['base']);
   const phase = nodePhases.find((each) => each === stated);
   if (typeof bundle !== 'string' || !phase) return undefined;
@@ -185,7 +190,7 @@ function parseReport(name: string, fields: Fields): NodeReport | undefined {
     ...(typeof message === 'string' && { message }),
   };
   const progress = { name, phase, imagesLoaded, imagesTotal, bytes, ...more };
-  const about = { bundle, ...(version !== undefined && { version }) };
+  const about = { bundle, ...(keeps !== undefined && { keeps }), ...(version !== undefined && { version }) };
   return {
     ...about,
     origin: textOf(origin),

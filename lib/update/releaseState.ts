@@ -13,6 +13,12 @@ export function isInstalled(clusterVersion: StoredObject, release: string): bool
   return findLatest(clusterVersion, release)?.['state'] === 'Completed';
 }
 
+/** Returns whether the cluster has run a release since before a time, in ISO 8601, so that nothing is updated to it. */
+export function hasRunSince(clusterVersion: StoredObject, release: string, time = ''): boolean {
+  if (!isInstalled(clusterVersion, release)) return false;
+  return Date.parse(textOf(findLatest(clusterVersion, release)?.['completionTime']) ?? '') < Date.parse(time);
+}
+
 /** Returns the time when the version operator began to install a release. Undefined if it has not, or has begun another. */
 export function readStart(clusterVersion: StoredObject, release: string): Date | undefined {
   const start = Date.parse(textOf(findLatest(clusterVersion, release)?.['startedTime']) ?? '');

@@ -186,6 +186,18 @@ export function activeBundle(bundles: readonly UpgradeBundle[]): UpgradeBundle |
   return bundles.filter(isActive).sort((a, b) => (ageOf(a) < ageOf(b) ? -1 : 1))[0];
 }
 
+/**
+ * Returns the UpgradeBundle that was completed last, whose images nodes keep. Ignores UpgradeBundles that are being
+ * deleted. Undefined if there is none.
+ */
+export function lastCompleted(bundles: readonly UpgradeBundle[]): UpgradeBundle | undefined {
+  const ageOf = ({ metadata: { creationTimestamp = '', name } }: UpgradeBundle): string =>
+    `${creationTimestamp} ${name}`;
+  return bundles
+    .filter((bundle) => phaseOf(bundle) === 'Completed' && bundle.metadata.deletionTimestamp === undefined)
+    .sort((a, b) => (ageOf(a) < ageOf(b) ? 1 : -1))[0];
+}
+
 /** Returns whether an UpgradeBundle may become active: it is neither completed nor failed nor being deleted. */
 export function isActive(bundle: UpgradeBundle): boolean {
   return bundle.metadata.deletionTimestamp === undefined && !hasEnded(bundle);
@@ -239,10 +251,12 @@ export function summarizeNodes(
 
 /**
  * Returns whether a node may load the images of a bundle now. Control plane nodes load one at a time, if `status.turn`
- * names them. Other nodes load from the phase Loading on, also if they join after the update.
+ * names them. Other nodes load from the phase Loading on, also if they join after the update. Once it is completed, each
+ * node loads images that it lost.
  */
 export function mayLoad(bundle: UpgradeBundle, node: { name: string; controlPlane: boolean }): boolean {
-  return isAtLeast(bundle, 'Loading') && (!node.controlPlane || bundle.status?.turn === node.name);
+  const isTurn = bundle.status?.turn === node.name || phaseOf(bundle) === 'Completed';
+  return isAtLeast(bundle, 'Loading') && (!node.controlPlane || isTurn);
 }
 
 /**

@@ -139,7 +139,17 @@ describe('a cluster that cannot pin images itself, with an additional store of a
     const isHeld = (): boolean => nodes.some((node) => existsSync(node.pathOf(holdFile)));
     await cluster.until(() => !isHeld());
     held = await Promise.all(others.map(stateOf));
+    // The first has the drive, the others fetch the bundle from it.
+    for (const node of [worker, master]) await loseImage(node);
     await drive.pull();
+  }
+
+  /** Removes an image from a node, and waits until its agent has given it back. */
+  async function loseImage(node: SimulatedNode): Promise<void> {
+    const image = pullspecsOf(whole.release).at(-1) ?? expect.fail('the release has no images');
+    await node.run('podman', 'rmi', '--force', image);
+    expect(await seenOn(node), node.name).not.to.include(image);
+    await cluster.until(async () => (await seenOn(node)).includes(image));
   }
 
   /** Updates with the delta. Its drive is removed and inserted again first. */

@@ -20,6 +20,7 @@ const advice = {
     'Wait until all its nodes are updated (oc get machineconfigpools), or continue: they then restart twice, about 15 minutes each.',
   degraded: (name: string): string =>
     shellCommand`Its conditions name the node and the reason: oc describe machineconfigpool ${name}`,
+  pins: 'Nothing, if agents run: they load lost images again from a copy of the bundle, and report an image that has none. The pool is degraded until then.',
   defaults: `Disable the catalogs of OpenShift: oc patch operatorhub cluster --type=merge -p '{"spec":{"disableAllDefaultSources":true}}'. Remove your own, or do not poll them.`,
   catalog:
     'Name its image by digest and remove spec.updateStrategy, or remove the catalog. Installed operators continue to run without it.',
@@ -82,10 +83,12 @@ const requiredLabel = 'operator.machineconfiguration.openshift.io/required-for-u
 
 /**
  * Checks the pools of the machine config operator. `isOurs`: whether this program has paused a pool, and resumes it.
+ * `isRepairing`: whether agents give back the images whose loss degrades a pool.
  */
 export function checkPools(
   pools: readonly KubernetesObject[],
   isOurs: (pool: KubernetesObject) => boolean = () => false,
+  isRepairing = false,
 ): Finding[] {
   return pools.flatMap((pool): Finding[] => {
     const { name, labels = {} } = pool.metadata;
@@ -100,7 +103,9 @@ export function checkPools(
       ...(isPaused ? [find(holds, 'is paused', advice.paused(name))] : []),
       ...(degraded === undefined
         ? []
-        : [find(blocks('degradedPool'), withReason('is degraded', degraded), advice.degraded(name))]),
+        : isRepairing && isDegradedByPins(pool)
+          ? [find({ severity: 'warning' }, withReason('is degraded', degraded), advice.pins)]
+          : [find(blocks('degradedPool'), withReason('is degraded', degraded), advice.degraded(name))]),
       // A paused pool cannot become up to date, and a degraded pool is reported already.
       ...(isPaused || degraded !== undefined ? [] : findCondition(pool, 'pools', behind)),
     ];
@@ -117,6 +122,13 @@ export function describeDegraded(pool: KubernetesObject): string | undefined {
   if (degraded?.status !== 'True') return undefined;
   const causes = ['NodeDegraded', 'RenderDegraded', 'PinnedImageSetsDegraded'].map((type) => conditions.get(type));
   return degraded.message || (causes.find((each) => each?.status === 'True')?.message ?? '');
+}
+
+/** Returns whether nothing but pins degrades a pool: an image is missing that the machine config daemon cannot pull. */
+function isDegradedByPins(pool: KubernetesObject): boolean {
+  const conditions = conditionsOf(pool);
+  const is = (type: string): boolean => conditions.get(type)?.status === 'True';
+  return is('PinnedImageSetsDegraded') && !is('NodeDegraded') && !is('RenderDegraded');
 }
 
 /** Finds catalogs that need a registry: to poll for a newer image, or to resolve a tag. */

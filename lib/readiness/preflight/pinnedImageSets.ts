@@ -170,6 +170,12 @@ export function checkSitePins({ pinnedSets, poolNodes }: Pick<ClusterSurvey, 'pi
     });
 }
 
+/** Returns whether our sets alone can have lost an image, which agents load again. */
+export function losesOnlyOwnPins(survey: Pick<ClusterSurvey, 'pinnedSets' | 'poolNodes'>): boolean {
+  const isOwn = ({ metadata }: StoredObject): boolean => metadata.labels?.[ownership.label] === ownership.value;
+  return survey.pinnedSets.some(isOwn) && checkSitePins(survey).length === 0;
+}
+
 const failedAdvice =
   'Load its images into the image stores of these nodes, or delete the set: while it fails, nodes pin no other images, and an update without a registry waits.';
 

@@ -35,7 +35,7 @@ import { payloadSet } from '../lint/manifestSource.ts';
 import { readPodTemplate, type PodTemplate } from './podTemplate.ts';
 import { checkPreviewStreams, checkStreams } from './osImageStreamCheck.ts';
 import { checkManifests, checkWorkloads } from './pullPolicy.ts';
-import { checkSitePins, pinnedOf } from './pinnedImageSets.ts';
+import { checkSitePins, losesOnlyOwnPins, pinnedOf } from './pinnedImageSets.ts';
 import {
   featureSetOf,
   hasMirrors,
@@ -109,7 +109,7 @@ export async function runPreflight(
     ...(planned ? await checkHolds(cluster, survey, version, listVersions(planned, version)) : []),
     ...checkState(clusterVersion, plan),
     ...checkOperators(survey.operators, plan !== undefined && !isSameMinor(version, plan.version)),
-    ...checkPools(survey.pools),
+    ...checkPools(survey.pools, undefined, losesOnlyOwnPins(survey)),
     ...checkSigningRequests(survey.signingRequests),
     ...(plan ? [...checkDrains(survey), ...checkCapacity(survey)] : []),
     ...(plan ? checkEtcdMembers(survey.etcds, survey.infrastructures) : []),

@@ -2,8 +2,8 @@ import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Bundle } from '../../bundle/bundle.ts';
 import { describeMissingBlobs } from '../../bundle/deltaBase.ts';
-import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
+import { checkInterrupted, type Context } from '../../context.ts';
+import { ignoreFailure, PluginError } from '../../errors.ts';
 import { measureFree } from '../../content/files/disk.ts';
 import { stayAboveFloor } from '../../node/images/diskFloor.ts';
 import { pathOnHost, type Host } from '../../node/machine/host.ts';
@@ -43,6 +43,7 @@ export class AgentImages {
   /** The last check of layers that found no damage, and whether a later one found some. */
   #intact: string | undefined;
   #isDamaged = false;
+  #pulledAt = -Infinity;
 
   /** `floor`: bytes to leave free; by default what stayAboveFloor leaves. */
   constructor(host: Host, floor: number | undefined) {
@@ -86,11 +87,13 @@ export class AgentImages {
     const lacks = index ? await Promise.all(images.map((image) => index.check(image))) : images;
     const present = images.filter((_, position) => lacks[position] === undefined);
     const [loaded, total] = [present.length, images.length];
+    const lost = images.filter((image) => !present.includes(image)).map(({ name }) => name);
+    const missing = loaded > 0 && lost.length > 0 && { missing: nameSome(lost) };
     const isDurable = !(await isUnsynced(storage));
     // A damaged node takes the update back to Loading, and must not count as loaded there.
     const isDue = this.#isDamaged || (check !== undefined && check !== this.#intact);
     if (!isDurable || loaded < total || !isDue || !index)
-      return { loaded: isDurable ? loaded : Math.min(loaded, Math.max(total - 1, 0)), total };
+      return { loaded: isDurable ? loaded : Math.min(loaded, Math.max(total - 1, 0)), total, ...missing };
     const damaged = await findDamagedImages(this.#host, index, images, { content: false }, context);
     this.#isDamaged = damaged.length > 0;
     if (!this.#isDamaged) this.#intact = check;
@@ -168,6 +171,28 @@ export class AgentImages {
   }
 
   /**
+   * Pulls the missing images of a bundle by the configuration of the node, which may name mirrors. Tries it once in a few
+   * minutes. Returns whether the node has all of them then.
+   */
+  async pull(facts: BundleFacts, context: Context): Promise<boolean> {
+    if (performance.now() < this.#pulledAt + pullPause) return false;
+    this.#pulledAt = performance.now();
+    const index = await (await this.#openStorage()).readIndex();
+    const images = imagesOf(facts);
+    const lacks = await Promise.all(images.map((image) => index.check(image)));
+    const signal = AbortSignal.any([context.signal, AbortSignal.timeout(pullTimeout)]);
+    for (const { name } of images.filter((_, position) => lacks[position] !== undefined)) {
+      const pulled = await runProgram(this.#host, 'crictl', ['pull', name], { ...context, signal }).catch(
+        ignoreFailure,
+      );
+      checkInterrupted(context.signal);
+      if (pulled?.code !== 0) return false;
+      context.log('info', `pulled again: ${name}`);
+    }
+    return true;
+  }
+
+  /**
    * Holds the images from before they are loaded, so that nothing removes them before they are pinned. Throws the errors
    * of holdImages, and `command-failed`.
    */
@@ -234,6 +259,8 @@ export class AgentImages {
   }
 }
 
+/** The pause between two tries to pull missing images, and the limit of one, in milliseconds. */
+const [pullPause, pullTimeout] = [300_000, 120_000];
 const unheld = 'nothing holds the images that are loaded';
 
 function namesOf(facts: BundleFacts): string[] {

@@ -1,6 +1,6 @@
 import { basename, join } from 'node:path';
 import type { Context } from '../../context.ts';
-import { isPluginError } from '../../errors.ts';
+import { ignoreFailure, isPluginError } from '../../errors.ts';
 import type { FoundBundle } from '../../node/media/medium.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 import { isDigest, type Digest } from '../../content/oci/digest.ts';
@@ -19,9 +19,10 @@ import { readNode } from '../../readiness/preflight/node.ts';
 import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
 import { servesPins } from '../../readiness/preflight/pinnedImageSets.ts';
 import { readMirrorContent, type MirrorContent } from '../mirrorContent.ts';
-import type { MirrorState } from '../nodeReport.ts';
+import type { MirrorState, NodeReport } from '../nodeReport.ts';
+import { chooseFacts } from '../extraImages.ts';
 import { chooseProposal } from '../proposal.ts';
-import { activeBundle, phaseOf, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
+import { activeBundle, lastCompleted, phaseOf, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
 
 /** Options of an AgentLoop. */
 export interface AgentLoopOptions {
@@ -45,6 +46,8 @@ export class AgentLoop {
   #facts: NodeFacts | undefined;
   /** The copies that were found last, and the releases for which they were. */
   #retained: { readonly state: string; readonly digests: readonly Digest[] } | undefined;
+  /** Whether the cluster ran the release of a completed update when it was asked last. */
+  #running: { readonly release: string; readonly at: number; readonly is: boolean } | undefined;
   #lastFailure = '';
   /** The uids of the completed updates after which old images were unpinned. */
   #unpinnedAfter = '';
@@ -97,21 +100,26 @@ export class AgentLoop {
     const media = await this.#options.media.find(active?.spec.bundle.file);
     const digest = active?.spec.bundle.digest;
     const allowed = digest !== undefined && isDigest(digest) ? digest : undefined;
-    if (this.#node && this.#node.digest !== allowed) {
+    const guarded = active ? undefined : lastCompleted(bundles);
+    const kept = guarded?.spec.bundle.digest;
+    if (this.#node && this.#node.digest !== (allowed ?? kept)) {
       await this.#node.close();
       this.#node = undefined;
     }
     // The controller creates an UpgradeBundle from the proposal. It waits until its digest is allowed.
     const proposal = chooseProposal(media);
     const mirror = await this.#options.mirror?.();
+    const facts = { ...(this.#facts ??= await this.#readNode()), retains: await this.#readRetains() };
     if (!active) {
-      await this.#discard(bundles);
-      await this.#report.propose(proposal, await this.#describeFound(media), mirror);
-      await this.#options.tools.images.release(this.#context);
+      const isGuarded = guarded !== undefined && (await this.#guard(guarded, facts, { media, mirror, proposal }));
+      if (!isGuarded || this.#node?.isComplete) {
+        await this.#options.tools.images.release(this.#context);
+        await this.#discard(bundles, isGuarded ? guarded : undefined);
+      }
+      if (!isGuarded) await this.#report.propose(proposal, await this.#describeFound(media), mirror);
       await this.#unpin(bundles);
       return;
     }
-    const facts = { ...(this.#facts ??= await this.#readNode()), retains: await this.#readRetains() };
     this.#retained = undefined;
     if (allowed && facts.retains === 'all') await this.#makeRoom(allowed, bundles);
     if (!allowed) {
@@ -119,25 +127,63 @@ export class AgentLoop {
       return;
     }
     this.#node ??= new AgentNode(allowed, this.#options.tools, this.#context);
-    await this.#node.advance(active, facts, media);
+    await this.#node.advance(active, facts, media, listUnread(mirror));
     const backup = await this.#options.tools.backup?.advance(active, facts.name);
     const database = await this.#options.tools.backup?.measure();
     const progress = { ...(await this.#node.describe(active, facts)), ...(database !== undefined && { database }) };
     await this.#report.send(active, progress, { ...this.#node.report, backup, mirror, proposal });
   }
 
-  /** Removes copies of bundles whose update is completed or whose UpgradeBundle is deleted. */
-  async #discard(bundles: readonly UpgradeBundle[]): Promise<void> {
+  /**
+   * Counts the images of a completed update, loads again what the node has lost, and reports both. Returns false if the
+   * node has no facts about them, or the cluster runs another release since.
+   */
+  async #guard(
+    bundle: UpgradeBundle,
+    facts: NodeFacts,
+    { media, mirror, proposal }: Pick<NodeReport, 'mirror' | 'proposal'> & { readonly media: readonly FoundBundle[] },
+  ): Promise<boolean> {
+    const { digest } = bundle.spec.bundle;
+    if (digest === undefined || !isDigest(digest)) return false;
+    const { cache } = this.#options.tools;
+    const known = this.#node?.facts ?? (await cache.recall(digest, this.#context).catch(ignoreFailure));
+    const release = known && chooseFacts(known, bundle)?.metadata.release;
+    if (release === undefined || !(await this.#runs(release))) {
+      await this.#node?.close();
+      this.#node = undefined;
+      return false;
+    }
+    this.#node ??= new AgentNode(digest, this.#options.tools, this.#context);
+    await this.#node.advance(bundle, facts, media, listUnread(mirror));
+    const kept = { ...this.#node.report, keeps: bundle.metadata.uid ?? '' };
+    await this.#report.propose(proposal, await this.#node.describe(bundle, facts), mirror, kept);
+    return true;
+  }
+
+  /** Returns whether the cluster runs a release. Asks it once a minute. */
+  async #runs(release: string): Promise<boolean> {
+    const now = performance.now();
+    if (this.#running?.release !== release || now - this.#running.at > 60_000) {
+      const [running] = (await this.#listNeeded()) ?? [];
+      this.#running = { release, at: now, is: running === digestIn(release) };
+    }
+    return this.#running.is;
+  }
+
+  /**
+   * Removes copies of bundles whose update is completed or whose UpgradeBundle is deleted. The facts about `guarded`
+   * stay: they name its images.
+   */
+  async #discard(bundles: readonly UpgradeBundle[], guarded: UpgradeBundle | undefined): Promise<void> {
     const { cache } = this.#options.tools;
     const kept = await this.#readRetains();
     const retained = kept ? await this.#findRetained(kept) : [];
     if (!retained) return;
     const wantedDigests = listWanted(bundles);
-    await cache.discard(
-      new Set(kept === 'metadata' ? wantedDigests : [...wantedDigests, ...retained]),
-      this.#context,
-      retained,
-    );
+    await cache.discard(new Set(kept === 'metadata' ? wantedDigests : [...wantedDigests, ...retained]), this.#context, [
+      ...retained,
+      ...[guarded?.spec.bundle.digest ?? ''].filter(isDigest),
+    ]);
   }
 
   /** Reads what the mirror of this node keeps. The controller of the node writes its certificate. */
@@ -228,6 +274,11 @@ export class AgentLoop {
   #randomPause(): number {
     return this.#options.interval * (0.75 + Math.random() / 2);
   }
+}
+
+/** Lists the manifests that the mirror of the node cannot read. */
+function listUnread(mirror: MirrorState | undefined): string[] {
+  return (mirror?.lacking ?? []).filter(isDigest);
 }
 
 /** Lists the digests of bundles whose update is not completed, and whose UpgradeBundle is not being deleted. */

@@ -9,7 +9,7 @@ import type { NodeReport } from '../nodeReport.ts';
 import { describeMismatch } from '../allowedBundle.ts';
 import { parseOutline } from '../bundleOutline.ts';
 import { chooseFacts } from '../extraImages.ts';
-import type { NodeProgress, UpgradeBundle } from '../upgradeBundle.ts';
+import { isAtLeast, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
 import type { AgentBackup } from './agentBackup.ts';
 import type { AgentImages } from './agentImages.ts';
 import { AgentJob } from './agentJob.ts';
@@ -55,6 +55,8 @@ export class AgentNode {
   #state: NodeState = initialState;
   /** See countStage. */
   #countedFor: string | undefined;
+  /** What a mirror could not read when the copy was checked last. */
+  #checkedFor = '';
 
   constructor(digest: Digest, tools: AgentTools, context: Context) {
     this.digest = digest;
@@ -75,6 +77,12 @@ export class AgentNode {
     return { offers: source.kind === 'open' ? this.digest : undefined, base, version };
   }
 
+  /** Whether the images are counted, and all of them are loaded. */
+  get isComplete(): boolean {
+    const { loaded, total } = this.#state.images;
+    return total > 0 && loaded === total;
+  }
+
   /** See AgentJob. */
   get ended(): AbortSignal {
     return this.#job.ended;
@@ -82,11 +90,18 @@ export class AgentNode {
 
   /**
    * Starts the next task, unless one is running. Reports content of the disk that cannot be read, and retries it.
-   * Throws `interrupted`.
+   * `unread`: what the mirror of the node cannot read of its copy. Throws `interrupted`.
    */
-  async advance(bundle: UpgradeBundle, node: NodeFacts, media: readonly FoundBundle[]): Promise<void> {
+  async advance(
+    bundle: UpgradeBundle,
+    node: NodeFacts,
+    media: readonly FoundBundle[],
+    unread: readonly string[] = [],
+  ): Promise<void> {
     await this.#updateMedia(media);
     if (this.#job.name !== undefined) return;
+    await this.#noticeRemoval();
+    if (this.#checkCopy(unread.join())) return;
     const obstacle = (await this.#recall(bundle)) ?? this.#state.images.damage;
     this.#set({ obstacle, other: this.#media.describeOther(media) });
     const unverified = this.#media.nextToVerify(media, bundle.spec.bundle.version);
@@ -123,6 +138,36 @@ export class AgentNode {
 
   #set(change: Partial<NodeState>): void {
     this.#state = { ...this.#state, ...change };
+  }
+
+  /** Closes the copy if its file was removed: an open file would stay readable, and no mirror serves it. */
+  async #noticeRemoval(): Promise<void> {
+    const { source } = this.#state;
+    if (source.kind !== 'open' || source.medium || (await this.#tools.cache.has(this.digest))) return;
+    this.#context.log('info', `${source.cached.bundle.path} was removed`);
+    this.#set({ isDamaged: false });
+    await this.#closeBundle({ kind: 'none' });
+  }
+
+  /** Reads the copy again if the mirror cannot read all of it. Returns whether that has begun. */
+  #checkCopy(unread: string): boolean {
+    const { source } = this.#state;
+    if (unread === '' || unread === this.#checkedFor || source.kind !== 'open' || source.medium) return false;
+    const { cached } = source;
+    this.#job.start('verify', 'checking the copy of the bundle, which the mirror cannot read', async (context) => {
+      const isDamaged = !(await this.#tools.cache.isWhole(cached, context));
+      this.#checkedFor = unread;
+      this.#noteDamage(isDamaged);
+    });
+    return true;
+  }
+
+  /** Lets a medium, or another node, replace the copy. */
+  #noteDamage(isDamaged: boolean): void {
+    this.#set({ isDamaged });
+    if (!isDamaged) return;
+    this.#media.forgetVerified();
+    this.#tools.server.withdraw();
   }
 
   /**
@@ -176,12 +221,21 @@ export class AgentNode {
     });
   }
 
-  #fetch({ status }: UpgradeBundle): void {
-    const { peers, cache } = this.#tools;
+  #fetch(bundle: UpgradeBundle): void {
+    const { peers, cache, images } = this.#tools;
     const { loaded, total } = this.#state.images;
-    const outline = this.facts?.outline ?? parseOutline(status);
+    const outline = this.facts?.outline ?? parseOutline(bundle.status);
+    // Mirrors of the cluster give a few images faster than another node a whole bundle.
+    const lost = loaded > 0 && loaded < total && isAtLeast(bundle, 'Upgrading');
     this.#job.start('fetch', 'fetching the bundle from another node', async (context) => {
-      if (total > 0 && loaded === total) await cache.requireRoom(this.facts?.metadata.size ?? 0, context);
+      const facts = this.facts && chooseFacts(this.facts, bundle);
+      if (lost && facts && (await images.pull(facts, context))) {
+        this.#set({ images: await images.count(facts, bundle, context) });
+        return true;
+      }
+      // Another copy takes the place of a damaged one.
+      const isExtra = total > 0 && loaded === total && this.#state.isDamaged !== true;
+      if (isExtra) await cache.requireRoom(this.facts?.metadata.size ?? 0, context);
       const isFetched = await this.#askPeers('bundle', 0, context, (within, floor) =>
         peers.fetch(this.digest, cache.folder, within, { outline, floor }),
       );
@@ -230,9 +284,11 @@ export class AgentNode {
     if (!facts) return;
     const { total } = this.#state.images;
     this.#job.start('load', `loading ${total} images`, async (context) => {
-      this.#set({ images: { loaded: 0, total } });
+      let seen = 0;
       const onEvent = ({ kind }: TransferEvent): void => {
-        if (kind === 'image') this.#set({ images: { total, loaded: this.#state.images.loaded + 1 } });
+        if (kind === 'image') seen += 1;
+        // Images that are present are reported first.
+        this.#set({ images: { total, loaded: Math.max(this.#state.images.loaded, seen) } });
       };
       await this.#hold(() => images.hold(facts, context));
       try {
@@ -248,7 +304,8 @@ export class AgentNode {
           throw error;
         }
         await this.#closeBundle({ kind: 'none' });
-        await cache.drop(cached, context);
+        this.#set({ isDamaged: false });
+        await cache.drop(this.digest, context);
       }
       this.#set({ images: await images.count(facts, bundle, context) });
     });
@@ -268,6 +325,7 @@ export class AgentNode {
 
   #retain({ cached }: BundleSource & { readonly kind: 'open' }): void {
     this.#job.start('retain', 'copying the bundle to the disk for the mirror', async (context) => {
+      if (this.#state.isDamaged) await this.#tools.cache.drop(cached.facts.digest, context);
       const copy = await this.#tools.cache.keep(cached, context);
       if (copy) await this.#offer(copy, undefined);
     });
@@ -287,11 +345,20 @@ export class AgentNode {
     const { source } = this.#state;
     this.#media.facts = cached.facts;
     const bytes = sumSizes(cached.facts.metadata.blobs) + (base?.size ?? 0);
-    this.#set({ source: { kind: 'open', cached, medium }, base: base && 'offered', unoffered: undefined, bytes });
+    const wasDamaged = this.#state.isDamaged === true;
+    const isDamaged = medium !== undefined && wasDamaged;
+    this.#set({
+      source: { kind: 'open', cached, medium },
+      base: base && 'offered',
+      unoffered: undefined,
+      bytes,
+      isDamaged,
+    });
     this.#countedFor = undefined;
     this.#tools.server.offer(cached.bundle, this.digest, base);
     // The delta of another medium, which lies beside its base.
-    if (source.kind === 'open' && source.medium !== medium) await source.cached.bundle[Symbol.asyncDispose]();
+    if (source.kind === 'open' && (source.medium !== medium || (wasDamaged && !isDamaged)))
+      await source.cached.bundle[Symbol.asyncDispose]();
   }
 
   /** Compares the media with those of the last call, and closes the bundle if its medium was removed. */

@@ -59,16 +59,28 @@ export class AgentReport {
   }
 
   /**
-   * Writes the bundle that the node has found and the state of its mirror, if one has changed or the last report is old.
-   * Used while no UpgradeBundle is active. Throws the errors of the cluster.
+   * Writes the bundle that the node has found, the state of its mirror, and what it keeps of a completed update. Writes
+   * only if one has changed or the last report is old. Used while no UpgradeBundle is active. Throws the errors of the cluster.
    */
-  async propose(proposal: Proposal | undefined, progress: NodeProgress, mirror?: NodeReport['mirror']): Promise<void> {
+  async propose(
+    proposal: Proposal | undefined,
+    progress: NodeProgress,
+    mirror?: NodeReport['mirror'],
+    kept: Pick<NodeReport, 'keeps' | 'offers' | 'base' | 'version'> = {},
+  ): Promise<void> {
     this.#progress = progress;
     this.#mirror = mirror;
-    const report = { bundle: '', progress, origin: this.#origin, mirror, proposal };
+    const report = { bundle: '', progress, origin: this.#origin, mirror, proposal, ...kept };
     // Numbers alone can wait.
-    const about = ({ bundle, mirror: own, ...rest }: NodeReport): object => {
-      return [bundle, rest.proposal, own?.versions, own?.port, own?.content, own?.lacking];
+    const about = ({
+      bundle,
+      mirror: own,
+      progress: { phase, imagesLoaded, message },
+      ...rest
+    }: NodeReport): object => {
+      const { keeps, offers, base, version } = rest;
+      const images = keeps === undefined ? [] : [keeps, offers, base, version, phase, imagesLoaded, message];
+      return [bundle, rest.proposal, own?.versions, own?.port, own?.content, own?.lacking, images];
     };
     const isSame = this.#sent && isDeepStrictEqual(about(this.#sent), about(report));
     if (isSame && this.#now() - this.#sentAt < heartbeat) return;

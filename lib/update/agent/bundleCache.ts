@@ -168,9 +168,9 @@ export class BundleCache {
   }
 
   /** Removes a corrupt copy, and the base blobs that were fetched with it. */
-  async drop({ bundle, facts }: CachedBundle, context: Context): Promise<void> {
-    context.log('warn', `${bundle.path} is corrupt: it is removed`);
-    for (const pathOf of [replicaPath, baseBlobsPath]) await rm(pathOf(this.#folder, facts.digest), { force: true });
+  async drop(digest: Digest, context: Context): Promise<void> {
+    context.log('warn', `${replicaPath(this.#folder, digest)} is corrupt: it is removed`);
+    for (const pathOf of [replicaPath, baseBlobsPath]) await rm(pathOf(this.#folder, digest), { force: true });
   }
 
   /**

@@ -44,6 +44,11 @@ export class MediaStates {
     return unverified.find((each) => each.version === version) ?? unverified[0];
   }
 
+  /** Forgets which media were verified, so that one of them is read again. */
+  forgetVerified(): void {
+    for (const [key, state] of this.#states) if (state === 'verified') this.#states.delete(key);
+  }
+
   /** Describes a bundle that is not the allowed one, with both digests; undefined if there is none. */
   describeOther(media: readonly FoundBundle[]): string | undefined {
     const other = this.#findOther(media);

@@ -33,10 +33,15 @@ export type BundleSource =
 export interface NodeState {
   readonly source: BundleSource;
   /**
-   * The number of images in the store, and of images in the bundle; both 0 until they are counted. `damage`: an image
-   * whose files lost content, and how to repair that.
+   * The number of images in the store, and of images in the bundle; both 0 until they are counted. `missing`: names of
+   * images that are not in the store beside others. `damage`: an image whose files lost content, and how to repair that.
    */
-  readonly images: { readonly loaded: number; readonly total: number; readonly damage?: string };
+  readonly images: {
+    readonly loaded: number;
+    readonly total: number;
+    readonly missing?: string;
+    readonly damage?: string;
+  };
   /** The version of the release for which the images were counted. */
   readonly version?: string;
   /** Bytes of the bundle that the node has fetched so far, or of the whole bundle. */
@@ -55,6 +60,8 @@ export interface NodeState {
   readonly unheld?: string | undefined;
   /** Loaded images that the kubelet would still request from a registry, as a message; undefined if there are none. */
   readonly refused?: string | undefined;
+  /** Whether the node’s own copy of the bundle is known to be damaged. It is used until another one takes its place. */
+  readonly isDamaged?: boolean;
   /** Another bundle that is inserted and ignored, as a message. */
   readonly other?: string;
 }
@@ -80,18 +87,21 @@ export type NodeTask =
 
 /** Chooses the next task of a node. `unverified` is a medium that may have the bundle. `isKnown`: its facts are known. */
 export function chooseTask(
-  { source, images, isPinned, obstacle, base }: NodeState,
+  { source, images, isPinned, obstacle, base, isDamaged = false }: NodeState,
   unverified: FoundBundle | undefined,
   bundle: UpgradeBundle,
   node: NodeFacts,
   isKnown: boolean,
 ): NodeTask {
+  const retains = node.retains === 'all' || (node.retains === 'metadata' && !isKnown);
+  const lacksCopy = source.kind !== 'open' || (isDamaged && source.medium === undefined);
+  // After the update, a node reads a medium only for what it lacks.
+  const isNeeded = retains || !isLoaded(images) || phaseOf(bundle) !== 'Completed';
   // Beside the delta on another medium the base may be.
-  if ((source.kind !== 'open' || base === 'missing') && unverified) return { kind: 'verify', medium: unverified };
+  if ((lacksCopy || base === 'missing') && unverified && isNeeded) return { kind: 'verify', medium: unverified };
   if (isLoaded(images)) {
-    const retains = node.retains === 'all' || (node.retains === 'metadata' && !isKnown);
     if (retains && source.kind === 'open' && source.medium) return { kind: 'retain', source };
-    if (retains && source.kind !== 'open' && obstacle === undefined && mayFetch(bundle, node)) return { kind: 'fetch' };
+    if (retains && lacksCopy && obstacle === undefined && mayFetch(bundle, node)) return { kind: 'fetch' };
     const mayPin = !node.pinsByCluster && !isPinned && isAtLeast(bundle, 'Loaded');
     return { kind: mayPin ? 'pin' : 'idle' };
   }
@@ -103,15 +113,15 @@ export function chooseTask(
   return { kind: mayFetch(bundle, node) ? 'fetch' : 'idle' };
 }
 
-/** The pause between two counts of images that are loaded, in milliseconds: another program may remove one. */
+/** The pause between two counts of images, in milliseconds: another program may remove one at any time. */
 const countPause = 60_000;
 
 /**
- * Returns what a count of the images is valid for: the phase, the release and the allowed extra images, and before the
- * update itself a minute. `now` is in milliseconds.
+ * Returns what a count of the images is valid for: the phase, the release, the allowed extra images, and a minute. `now`
+ * is in milliseconds.
  */
 export function countStage(bundle: UpgradeBundle, now = performance.now()): string {
-  const minute = isAtLeast(bundle, 'Upgrading') ? 0 : Math.floor(now / countPause);
+  const minute = Math.floor(now / countPause);
   return [phaseOf(bundle), bundle.status?.version, minute, ...(bundle.spec.allowExtraImages ?? [])].join();
 }
 
@@ -158,12 +168,19 @@ export function nodeMessages(
   // The node retries all the time while no node offers the content.
   const name = job.kind === 'fetch' && state.unoffered !== undefined ? undefined : job.name;
   const own = phase === 'Failed' ? (obstacle ?? job.failure) : (name ?? obstacle);
-  const needed = isLoaded(images) ? [] : [describeNeed(state), other];
+  const needed = isLoaded(images) ? [describeCopy(state)] : [describeNeed(state), other];
   const risk =
     state.unheld === undefined
       ? undefined
       : `the kubelet may remove loaded images until they are pinned: ${state.unheld}`;
   return [own, risk, state.refused, ...needed].filter((message) => message !== undefined);
+}
+
+/** Describes what a copy for the mirror of a node needs, if no node can give it; undefined otherwise. */
+function describeCopy({ source, unoffered, isDamaged = false }: NodeState): string | undefined {
+  if (unoffered !== 'bundle' || (source.kind === 'open' && !isDamaged)) return undefined;
+  const what = isDamaged ? 'its copy of the bundle is damaged' : 'its copy of the bundle is gone';
+  return `${what}, and no other node has one: insert the USB drive with the bundle`;
 }
 
 /** Describes the medium that a node needs; undefined if it has the bundle, or can fetch it. */
@@ -183,7 +200,8 @@ function describeNeed({ source, unoffered, images, base: state, lack }: NodeStat
   if (source.kind === 'removed')
     return `${source.medium} was removed, and no other node has the bundle: insert the USB drive again`;
   // Once its images are counted, the node has had the bundle.
-  return `no node has the bundle: insert the USB drive${images.total > 0 ? ' again' : ''}`;
+  const lost = images.missing === undefined ? '' : `; it lacks ${images.missing}`;
+  return `no node has the bundle: insert the USB drive${images.total > 0 ? ' again' : ''}${lost}`;
 }
 
 function isLoaded({ loaded, total }: NodeState['images']): boolean {

@@ -43,7 +43,9 @@ export class NodeReports {
       // Measured with the own clock, because the clocks of nodes may differ.
       const at = before?.renewed === renewed ? before.at : now;
       this.#renewals.set(node, { renewed, at });
-      const isSelected = report?.bundle === bundle && (version === undefined || report.version === version);
+      const isSelected =
+        (report?.bundle === bundle || report?.keeps === bundle) &&
+        (version === undefined || report.version === version);
       if (isSelected)
         progressByNode.set(node, {
           ...{ progress: report.progress, isRecent: now - at < silenceLimit },

@@ -10,6 +10,7 @@ import type { AllowedFacts } from '../extraImages.ts';
 import { clearCondition, falseCondition, listNames, type BundleCondition } from '../conditions.ts';
 import { checkControlPlaneOnly } from './controlPlaneOnly.ts';
 import type { BaseGaps } from './loadState.ts';
+import { isInstalled } from '../releaseState.ts';
 import type { Observation } from './observation.ts';
 import { findObstacles } from './readiness.ts';
 import { checkRisks, formatSpecPatch } from './riskCheck.ts';
@@ -59,7 +60,10 @@ async function checkSite(
   loads: boolean,
 ): Promise<SiteVerdict> {
   const { ignore = [] } = bundle.spec;
-  const found = await findObstacles(cluster, site, facts, loads ? state : undefined);
+  const all = await findObstacles(cluster, site, facts, loads ? state : undefined);
+  // A bundle of the running release is only loaded and pinned.
+  const isRunning = isInstalled(site.clusterVersion, facts.metadata.release);
+  const found = isRunning ? all.filter(({ check }) => ['nodes', 'space', 'images'].includes(check)) : all;
   const { findings, unused } = ignoreFindings(found, ignore);
   const isOpen = ({ ignored }: Finding): boolean => ignored !== true;
   // Some checks are made only before loading.

@@ -1,4 +1,5 @@
 import { asFailure } from '../../errors.ts';
+import { listOf } from '../../fields.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { readStreamTarget } from '../../release/osImageStreamObject.ts';
 import { needsStreams } from '../../release/osImageStreams.ts';
@@ -13,6 +14,7 @@ import {
   type NeededStream,
   runsRelease,
 } from '../osImageStreamWrite.ts';
+import type { UpgradeBundle } from '../upgradeBundle.ts';
 import type { Observation } from './observation.ts';
 import { hasMirrorsOf, readFeatureSet } from './readiness.ts';
 import { findWaitingController, type WaitingController } from '../../readiness/preflight/osImageStreamCheck.ts';
@@ -72,6 +74,15 @@ export async function listNeedingStreams(cluster: Cluster, releases: readonly Bu
 }
 
 const type = 'StreamsDescribed';
+
+/** Returns the condition that the streams of a completed update are gone, if they were described. Throws the errors of the cluster. */
+export async function findGoneStreams(cluster: Cluster, { status }: UpgradeBundle): Promise<BundleCondition[]> {
+  const isDescribed = listOf(status?.conditions).some((each) => each['type'] === type && each['status'] === 'True');
+  if (!isDescribed || !(await cluster.findKind(osImageStreamKind.apiVersion, osImageStreamKind.kind))) return [];
+  if (await cluster.read(osImageStreamReference)) return [];
+  const message = `OSImageStream “cluster” is gone: machine-config-controller waits for it at its next start; describe it again: oc adm-upgrade-bundle streams`;
+  return [falseCondition(type, 'Gone', message)];
+}
 
 /** Returns why the object is not written now. */
 function findObstacle(needed: NeededStream, version: string, isMirrored: boolean): BundleCondition | undefined {

@@ -9,7 +9,7 @@ import { isPoolNode, readNode } from '../../readiness/preflight/node.ts';
 import { checkNode } from '../../readiness/preflight/nodeCheck.ts';
 import { checkDrains } from '../../readiness/preflight/drainCheck.ts';
 import { checkEtcdMembers, checkOperators, checkPools } from '../../readiness/preflight/operatorCheck.ts';
-import { pinnedImageSetKind } from '../../readiness/preflight/pinnedImageSets.ts';
+import { losesOnlyOwnPins, pinnedImageSetKind } from '../../readiness/preflight/pinnedImageSets.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import type { LoadState } from './loadState.ts';
 import {
@@ -80,7 +80,7 @@ export async function findObstacles(
     ...checkPreviewStreams(version, { ...supply, clusterVersion, mirrored: supply.mirrored || isMirrored }),
     ...checkState(site.clusterVersion, target),
     ...checkOperators(site.operators, isMinor),
-    ...checkPools(site.pools, isPaused),
+    ...checkPools(site.pools, isPaused, losesOnlyOwnPins(site)),
     ...(await findHazards(cluster)),
     ...nodes.flatMap((node) => checkNode(node, [], [], load && needs, knowledge)),
   ];

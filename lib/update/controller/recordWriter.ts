@@ -4,7 +4,7 @@ import type { Context } from '../../context.ts';
 import { ignoring, isPluginError, messageOf } from '../../errors.ts';
 import { digestOf, hexOf } from '../../content/oci/digest.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import { clearCondition, mergeConditions, type BundleCondition } from '../conditions.ts';
+import { clearCondition, listNames, mergeConditions, type BundleCondition } from '../conditions.ts';
 import { withPhase } from '../hops.ts';
 import type { Observation } from './observation.ts';
 import type { Step } from './step.ts';
@@ -101,6 +101,36 @@ export class RecordWriter {
     return isNew;
   }
 
+  /**
+   * Writes to the status of a completed update what its nodes have now, whether some lost images, and more conditions.
+   * Throws the errors of the cluster.
+   */
+  async writeNodes(
+    { metadata, status = {}, ...bundle }: UpgradeBundle,
+    known: readonly NodeProgress[],
+    more: readonly BundleCondition[],
+  ): Promise<void> {
+    const lacking = known.filter(({ imagesLoaded, imagesTotal }) => imagesLoaded < imagesTotal);
+    const words = lacking.map(({ name, imagesLoaded, imagesTotal, message }) => {
+      return `${name} has ${imagesLoaded} of ${imagesTotal} images${message === undefined ? '' : `: ${message}`}`;
+    });
+    const loaded: BundleCondition =
+      lacking.length > 0
+        ? { type: 'Loaded', status: 'False', reason: 'ImagesLost', message: listNames(words, '; ') }
+        : { type: 'Loaded', status: 'True', reason: 'Loaded', message: 'all nodes have all images' };
+    const wasLost = listOf(status.conditions).some(({ type, status: is }) => type === 'Loaded' && is === 'False');
+    const changed = [...(lacking.length > 0 || wasLost ? [loaded] : []), ...more];
+    const own = {
+      conditions: mergeConditions(status.conditions, changed, status.observedGeneration ?? 0),
+      nodes: shorten(mergeNodes(status.nodes ?? [], known)),
+    };
+    if (isDeepStrictEqual(own, { conditions: status.conditions, nodes: status.nodes ?? [] })) return;
+    const isUrgent = lacking.length > 0 !== wasLost || more.length > 0;
+    if (!isUrgent && performance.now() - this.#writtenAt < Math.max(60_000, statusPause(known.length))) return;
+    await this.#patch({ ...bundle, metadata }, own).catch(ignoring('conflict'));
+    this.#writtenAt = performance.now();
+  }
+
   /** Writes to the status why the controller cannot continue, if the cluster accepts it. */
   async writeStall(bundle: UpgradeBundle, reason: string): Promise<void> {
     const { metadata, status = {} } = bundle;
@@ -161,6 +191,12 @@ function urgentPart({
 }: UpgradeBundleStatus): object {
   const states = listOf(conditions).map(({ type, status, reason }) => [type, status, reason]);
   return { phase, version, release, base, turn, backupNode, observedGeneration, states };
+}
+
+/** Replaces the entries of nodes that have reported since. */
+function mergeNodes(nodes: readonly NodeProgress[], known: readonly NodeProgress[]): NodeProgress[] {
+  const latest = new Map(known.map((node) => [node.name, node]));
+  return nodes.map((node) => latest.get(node.name) ?? node);
 }
 
 function shorten(nodes: readonly NodeProgress[]): NodeProgress[] {

@@ -13,6 +13,7 @@ import { readLoadState } from './loadState.ts';
 import { MirrorControl } from '../mirror/mirrorControl.ts';
 import { findMissingImages, type MissingImage } from './missingImages.ts';
 import { readReport, reportKind } from '../nodeReport.ts';
+import { findGoneStreams } from './osImageStream.ts';
 import { osImageStreamKind } from '../osImageStreamWrite.ts';
 import { controllerPods } from '../../readiness/preflight/osImageStreamCheck.ts';
 import { NodeReports } from './nodeReports.ts';
@@ -26,6 +27,7 @@ import { garbageCollect } from './garbageCollection.ts';
 import {
   activeBundle,
   isActive,
+  lastCompleted,
   needsFacts,
   phaseOf,
   upgradeBundleKind,
@@ -99,6 +101,7 @@ export class Rollout {
     await this.#collectGarbage(fresh ? [fresh, ...others] : others);
     const bundle = fresh && isActive(fresh) ? fresh : undefined;
     this.#bundle = bundle;
+    if (!bundle) await this.#followCompleted(seen, leases);
     const clusterVersion = bundle && (await this.#readVersion(bundle));
     if (!clusterVersion) return false;
     const site = this.#readSite(clusterVersion);
@@ -132,6 +135,25 @@ export class Rollout {
     };
     const step = await takeStep(observation);
     return await this.#record.write(observation, step, step.stall ?? this.#stall);
+  }
+
+  /** Writes what nodes report about the images of the update that was completed last. */
+  async #followCompleted(seen: readonly UpgradeBundle[], leases: readonly StoredObject[]): Promise<void> {
+    const last = lastCompleted(seen);
+    if (!last) return;
+    const reports = this.#reports.read(
+      leases,
+      last.metadata.uid ?? '',
+      undefined,
+      last.status?.hops && last.status.version,
+    );
+    // The watched copies may be older.
+    const gone = this.#view.list(osImageStreamKind.kind).length > 0 ? [] : await findGoneStreams(this.#cluster, last);
+    await this.#record.writeNodes(
+      last,
+      [...reports.values()].map(({ progress }) => progress),
+      gone,
+    );
   }
 
   /** Returns the reports of agents. Deletes those of nodes that the cluster no longer has, and those with a false name. */

@@ -15,7 +15,7 @@ import { acknowledge, findObstacle } from './obstacle.ts';
 import { listNeedingStreams, supplyStreams } from './osImageStream.ts';
 import { readFeatureSet, type Site } from './readiness.ts';
 import { listPinnedReleases, removePins } from './garbageCollection.ts';
-import { isInstalled, isRefused, isRequested, readPercent } from '../releaseState.ts';
+import { hasRunSince, isInstalled, isRefused, isRequested, readPercent } from '../releaseState.ts';
 import { readProgress } from './updateProgress.ts';
 import { requestUpdate } from './updateRequest.ts';
 import { findClosedWindow } from './windowGate.ts';
@@ -196,7 +196,10 @@ async function follow(observation: Observation): Promise<Step> {
   const isPinned = pins ? pins.waiting.length === 0 : !takesLocalSystem(target, await readFeatureSet(cluster));
   if (isPinned && pools.some(isPaused))
     await restorePools(cluster, (pool) => waiting.every(({ metadata }) => metadata.name !== pool.metadata.name));
-  const { done, reason, message } = readProgress(site.clusterVersion, release, pools, site.nodes);
+  // Of a release that ran before, nothing is updated, and no trouble of the cluster is one of the update.
+  const { done, reason, message } = hasRunSince(site.clusterVersion, release, bundle.metadata.creationTimestamp)
+    ? { done: true, reason: 'Updated', message: `the cluster runs ${version} already: nothing was updated` }
+    : readProgress(site.clusterVersion, release, pools, site.nodes);
   const missing = facts ? await describeMissing(observation, facts) : [];
   const percent = readPercent(site.clusterVersion);
   const progress = percent === undefined ? bundle.status?.progress : `${percent}%`;

@@ -271,6 +271,7 @@ function imagesOfNobody(): AgentTools['images'] {
       await sleep(100);
       loaded = 1;
     },
+    pull: () => Promise.resolve(false),
     describeRefused: () => Promise.resolve(undefined),
     hold: () => Promise.resolve(),
     settleHold: () => Promise.resolve(),

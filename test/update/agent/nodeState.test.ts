@@ -32,14 +32,13 @@ describe('loadLimits', () => {
 });
 
 describe('countStage', () => {
-  it('has the images counted again each minute before the update, and in each phase', () => {
+  it('has the images counted again each minute, and in each phase', () => {
     const stage = (phase: Phase, now: number): string =>
       countStage({ ...bundleIn(phase), spec: {} } as UpgradeBundle, now);
-    for (const phase of ['Loading', 'Loaded', 'Pinned', 'Held'] as const) {
+    for (const phase of ['Loading', 'Loaded', 'Pinned', 'Held', 'Upgrading', 'Completed'] as const) {
       expect(stage(phase, 0)).to.equal(stage(phase, 59_000));
       expect(stage(phase, 0)).not.to.equal(stage(phase, 61_000));
     }
-    expect(stage('Upgrading', 0)).to.equal(stage('Upgrading', 61_000));
     expect(stage('Loaded', 0)).not.to.equal(stage('Pinned', 0));
   });
 });
@@ -91,6 +90,33 @@ describe('chooseTask', () => {
     expect(choose({ ...loaded, obstacle: 'another bundle' }, 'Loaded')).to.equal('pin');
     expect(choose({ ...loaded, isPinned: true }, 'Loaded')).to.equal('idle');
     expect(choose(loaded, 'Loaded', { pinsByCluster: true })).to.equal('idle');
+  });
+});
+
+describe('chooseTask after an update', () => {
+  const choose = (state: Partial<NodeState>, facts: Partial<NodeFacts> = {}, unverified?: FoundBundle): string =>
+    chooseTask({ ...initialState, ...state }, unverified, bundleIn('Completed', 'b'), { ...node, ...facts }, true).kind;
+  const lost = { images: { loaded: 2, total: 3 } };
+  const copy: BundleSource = { kind: 'open', cached: {} as never, medium: undefined };
+  const pinned = { pinsByCluster: true };
+
+  it('gives back a lost image on each node, without a turn', () => {
+    expect(choose({ ...lost, source: copy }, { controlPlane: true })).to.equal('load');
+    expect(choose(lost, { controlPlane: true })).to.equal('fetch');
+    expect(choose(lost, {}, medium)).to.equal('verify');
+  });
+
+  it('reads no medium again that it does not need', () => {
+    expect(choose(loaded, pinned, medium)).to.equal('idle');
+    expect(choose(loaded, { ...pinned, retains: 'all' }, medium)).to.equal('verify');
+  });
+
+  it('replaces a damaged copy from a medium, or from another node', () => {
+    const damaged = { ...loaded, source: copy, isDamaged: true };
+    expect(choose(damaged, { retains: 'all' })).to.equal('fetch');
+    expect(choose(damaged, { retains: 'all' }, medium)).to.equal('verify');
+    expect(choose({ ...damaged, source: open }, { retains: 'all' })).to.equal('retain');
+    expect(choose({ ...damaged, isDamaged: false }, { ...pinned, retains: 'all' }, medium)).to.equal('idle');
   });
 });
 

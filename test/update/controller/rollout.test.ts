@@ -103,6 +103,38 @@ describe('controlRollout', () => {
     expect(rollout.condition('Stalled')).to.match(/^False Progressing/);
   });
 
+  it('keeps the bundle of the running release although the version operator fails for another reason', async () => {
+    await start();
+    const running = { version: '4.19.4', image: release };
+    const history = [{ state: 'Completed', completionTime: '2020-01-01T00:00:00Z', ...running }];
+    const conditions = [{ type: 'Failing', status: 'True', message: 'ClusterOperator insights is degraded' }];
+    rollout.edit('ClusterVersion', 'version', { status: { desired: running, history, conditions } });
+    put();
+    await rollout.control();
+    await rollout.untilPhase('Completed');
+    expect(rollout.condition('Updated')).to.equal('True Updated: the cluster runs 4.19.4 already: nothing was updated');
+    expect(rollout.site.requests).to.deep.equal([]);
+  });
+
+  it('says of a completed update that a node has lost images, and that it has them again', async () => {
+    await start();
+    put();
+    await rollout.control();
+    await rollout.untilPhase('Completed');
+    const keeps = rollout.bundle()?.metadata.uid ?? expect.fail('there is no record');
+    const report = (imagesLoaded: number): void => {
+      const phase = imagesLoaded === 14 ? 'Pinned' : 'Waiting';
+      const progress = { name: 'worker-0', phase, imagesLoaded, imagesTotal: 14, bytes: 0 } as const;
+      rollout.server.put(formatNodeReport({ bundle: '', keeps, version: '4.19.4', progress }));
+    };
+    report(13);
+    await rollout.until(() => rollout.condition('Loaded').startsWith('False ImagesLost: worker-0 has 13 of 14 images'));
+    expect(rollout.bundle()?.status?.nodes?.find(({ name }) => name === 'worker-0')?.imagesLoaded).to.equal(13);
+    report(14);
+    await rollout.until(() => rollout.condition('Loaded').startsWith('True Loaded'));
+    expect(rollout.bundle()?.status?.phase).to.equal('Completed');
+  });
+
   it('has nodes of the control plane load one at a time', async () => {
     await start();
     for (const name of ['master-1', 'master-2']) rollout.server.put(node(name, 'master'));
