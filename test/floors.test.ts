@@ -65,7 +65,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/node', 'baseBlobs clusterBackup contentCheck remoteBundle remoteServer replica transfer'],
   ['lib/node/media', 'deviceEvents deviceWriter hungDevices media medium privateMounts'],
   ['lib/node/runtime', 'drillRegistry drillUnit mirror pins pullRecords toml'],
-  ['lib/node/images', 'diskFloor hostStorage imageStore layerCheck load loadPlan'],
+  ['lib/node/images', 'diskFloor hostStorage imageStore layerCheck load loadPlan storeRepair'],
   ['lib/cluster/connection', 'kubeconfig'],
   [
     'lib/cluster',
@@ -178,7 +178,7 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
 /** Files of lib that pass options to other programs, or name such options in hints. */
 const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
   [
-    /^lib\/node\/(images\/(copyImage|layerCheck|load)|media\/(deviceEvents|devicePrograms|privateMounts))\.ts$/,
+    /^lib\/node\/(images\/(copyImage|load|storeRepair)|media\/(deviceEvents|devicePrograms|privateMounts))\.ts$/,
     'skopeo, podman, udev, mount, lsblk, blkid, blockdev',
   ],
   [/^lib\/update\/mirror\/mirrorUnit\.ts$/, 'mirror-serve on the node'],

@@ -10,6 +10,7 @@ import type { HostStorage } from './hostStorage.ts';
 import type { StoreIndex } from './imageStore.ts';
 import type { PlannedImage } from './loadPlan.ts';
 import { LoadProgress } from './loadProgress.ts';
+import { removalHint, removeBrokenImages } from './storeRepair.ts';
 import { checkStoreSpace } from './storeSpace.ts';
 
 /** The store to copy images to, how fast, and with which program. */
@@ -31,6 +32,7 @@ export async function copyMissing(
   context: Context,
 ): Promise<{ bytes: number; loaded: number }> {
   const { storage, limits, program } = setting;
+  await removeBrokenImages(storage, context);
   const index = await storage.readIndex();
   const missing = await listMissing(index, planned);
   const progress = new LoadProgress(planned, missing, context);
@@ -54,7 +56,9 @@ export async function copyMissing(
       }
       const lack = await (await storage.readIndex()).check(image);
       if (lack !== undefined)
-        throw new PluginError('incomplete', `${program} reports it as loaded, but ${lack}`, { hint: damagedHint });
+        throw new PluginError('incomplete', `${program} reports it as loaded, but ${lack}`, {
+          hint: removalHint(image.name),
+        });
       progress.finish(image);
     });
   } finally {
@@ -102,8 +106,6 @@ async function findFault(
   return undefined;
 }
 
-const damagedHint =
-  'The store is damaged, as after a power failure, and not the bundle. Remove every image that has this layer (podman rmi -f NAME), and run the same command again.';
 const corruptHint = 'Copy the bundle again, and run the same command again: loaded images are skipped.';
 const removedHint =
   'If the USB drive was removed, insert it, and run the same command again: loaded images are skipped.';

@@ -58,12 +58,14 @@ export function indexFiles({ graphRoot, driver }: ImageStore): [images: string, 
 export class StoreIndex {
   readonly #host: Host;
   readonly #store: ImageStore;
+  readonly #records: readonly ImageRecord[];
   readonly #images = new Map<string, ImageRecord>();
   readonly #layers: ReadonlyMap<string, LayerRecord>;
 
   private constructor(host: Host, store: ImageStore, images: readonly ImageRecord[], layers: readonly LayerRecord[]) {
     this.#host = host;
     this.#store = store;
+    this.#records = images;
     for (const image of images) for (const name of image.names ?? []) this.#images.set(name, image);
     this.#layers = new Map(layers.map((layer) => [layer.id, layer]));
   }
@@ -123,15 +125,19 @@ export class StoreIndex {
   /** Returns the layers of an image, its own files first; none for an image that the store does not have. */
   layersOf({ name }: StoreImage): StoredLayer[] {
     const { graphRoot, driver } = this.#store;
-    const layers: StoredLayer[] = [];
-    let layer = this.#layers.get(this.#images.get(name)?.layer ?? '');
-    for (; layer && layers.length < this.#layers.size; layer = this.#layers.get(layer.parent ?? '')) {
-      const { id } = layer;
+    return this.#chainOf(this.#images.get(name)?.layer).map(({ id, 'diff-digest': digest }) => {
       const folder = driver === 'vfs' ? join(graphRoot, driver, 'dir', id) : join(graphRoot, driver, id, 'diff');
       const record = join(graphRoot, `${driver}-layers`, `${id}.tar-split.gz`);
-      layers.push({ id, digest: layer['diff-digest'] ?? undefined, folder, record });
-    }
-    return layers;
+      return { id, digest: digest ?? undefined, folder, record };
+    });
+  }
+
+  /** Returns a layer and those below it. */
+  #chainOf(top: string | undefined): LayerRecord[] {
+    const chain: LayerRecord[] = [];
+    let layer = this.#layers.get(top ?? '');
+    for (; layer && chain.length < this.#layers.size; layer = this.#layers.get(layer.parent ?? '')) chain.push(layer);
+    return chain;
   }
 
   async #checkLayers(top: string | undefined, diffs: readonly string[]): Promise<string | undefined> {
@@ -142,17 +148,62 @@ export class StoreIndex {
       if (layer.flags?.['incomplete'] === true) return `its layer ${diff} is incomplete`;
       // Layers of a partial pull are known by another digest.
       if (layer['diff-digest'] && layer['diff-digest'] !== diff) return `its layer ${diff} has another digest`;
-      if (!(await this.#hasFolder(layer.id))) return `the files of its layer ${diff} are missing`;
+      const fault = await this.#findFault(layer);
+      if (fault !== undefined) return `its layer ${diff} cannot be mounted: ${fault}`;
       id = layer.parent;
     }
     return id ? 'it has more layers than its configuration names' : undefined;
   }
 
-  async #hasFolder(layer: string): Promise<boolean> {
+  /**
+   * Finds images with a layer that cannot be mounted, also images that no bundle has: no program uses them, and each
+   * reuses the layer, as the index lists it. Returns why, by the names of the images, or by the ID of one without names.
+   */
+  async findBroken(): Promise<Map<string, string>> {
+    const faults = new Map<string, string>();
+    for (const layer of this.#layers.values()) {
+      const isOrphan = layer.parent !== undefined && layer.parent !== '' && !this.#layers.has(layer.parent);
+      const fault = isOrphan ? `the layer below ${layer.id} is missing` : await this.#findFault(layer);
+      if (fault !== undefined) faults.set(layer.id, fault);
+    }
+    const broken = new Map<string, string>();
+    if (faults.size === 0) return broken;
+    for (const { id, layer, names } of this.#records) {
+      const own = this.#chainOf(layer).find((each) => faults.has(each.id));
+      if (own) for (const name of names?.length ? names : [id]) broken.set(name, faults.get(own.id) ?? '');
+    }
+    return broken;
+  }
+
+  /**
+   * Returns why a layer cannot be mounted; undefined if it can. After a power failure, its folder or the files in it may
+   * be missing or empty (containers/storage, drivers/overlay). Other programs rely on the index.
+   */
+  async #findFault({ id, parent }: LayerRecord): Promise<string | undefined> {
     const { graphRoot, driver } = this.#store;
-    const place = driver === 'vfs' ? join(driver, 'dir', layer) : join(driver, layer);
-    const stats = await stat(pathOnHost(this.#host, join(graphRoot, place))).catch(() => undefined);
-    return stats?.isDirectory() ?? false;
+    const folder = driver === 'vfs' ? join(graphRoot, driver, 'dir', id) : join(graphRoot, driver, id);
+    const isFolder = async (path: string): Promise<boolean> =>
+      (await stat(pathOnHost(this.#host, path)).catch(() => undefined))?.isDirectory() ?? false;
+    if (!(await isFolder(folder))) return `its folder ${folder} is missing`;
+    if (driver !== 'overlay') return undefined;
+    if (!(await isFolder(`${folder}/diff`))) return `${folder}/diff is missing`;
+    const texts = new Map<string, string>();
+    for (const name of ['link', ...(parent ? ['lower'] : [])]) {
+      texts.set(name, await this.#readText(`${folder}/${name}`));
+      if (texts.get(name) === '') return `${folder}/${name} is missing or empty`;
+    }
+    const below = this.#chainOf(parent);
+    for (const [depth, link] of (texts.get('lower') ?? '').split(':').entries()) {
+      if (link === '' || (await isFolder(join(graphRoot, driver, link)))) continue;
+      // The driver makes a missing link again, from the name that the layer below has for itself.
+      const own = await this.#readText(join(graphRoot, driver, below[depth]?.id ?? '', 'link'));
+      if (own !== '' && link !== `l/${own}`) return `${folder}/lower names ${link}, which no layer has`;
+    }
+    return undefined;
+  }
+
+  async #readText(path: string): Promise<string> {
+    return (await readFile(pathOnHost(this.#host, path), 'utf8').catch(() => '')).trim();
   }
 
   async #readData({ id }: ImageRecord, key: string): Promise<Buffer | undefined> {
@@ -180,7 +231,9 @@ const isIndex = listWith(
 
 async function readRecords<T>(host: Host, path: string): Promise<T[]> {
   try {
-    const value: unknown = parseJson(await readFile(pathOnHost(host, path), 'utf8'));
+    const text = await readFile(pathOnHost(host, path), 'utf8');
+    // As containers/storage reads it (layers.go, images.go): a power failure may leave an empty file.
+    const value: unknown = text === '' ? [] : parseJson(text);
     if (isIndex(value)) return value as T[];
   } catch (cause) {
     if (isMissing(cause)) return [];

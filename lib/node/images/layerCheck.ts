@@ -12,7 +12,7 @@ import { isMissing } from '../../content/files/fileContent.ts';
 import { pathOnHost, type Host } from '../machine/host.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
 import type { StoreImage, StoreIndex, StoredLayer } from './imageStore.ts';
-import { shellCommand } from '../../shellWord.ts';
+import { removalHint } from './storeRepair.ts';
 
 /** A file that is not as its layer was, or another fault of a layer. */
 class LayerFault extends Error {}
@@ -54,7 +54,7 @@ export function damageOf([first, ...others]: readonly DamagedImage[], store: str
   if (!first) return undefined;
   const count = others.length === 0 ? '' : ` (and ${others.length} more images)`;
   return new PluginError('incomplete', `${first.name} in ${store} cannot be used: ${first.fault}${count}`, {
-    hint: shellCommand`Remove it, and load it again: podman rmi --force ${first.name}`,
+    hint: removalHint(first.name),
   });
 }
 

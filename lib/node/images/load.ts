@@ -16,7 +16,8 @@ import { loadFolder } from '../machine/paths.ts';
 import { findProgram, runProgram } from '../machine/programs.ts';
 import { requireRuntimeStore, type HostStorage } from './hostStorage.ts';
 import type { ImageStore, StoreImage } from './imageStore.ts';
-import { damageOf, findDamagedImages } from './layerCheck.ts';
+import { damageOf, findDamagedImages, type DamagedImage } from './layerCheck.ts';
+import { removeImages } from './storeRepair.ts';
 import { blobsOfImage, planImages, type PlannedImage } from './loadPlan.ts';
 
 /** Options of a load. */
@@ -67,14 +68,28 @@ export async function loadBundle(bundle: Bundle, options: LoadOptions, context: 
     await requireComplete(storage, planned);
     const countedBy = await recountImages(host, store, planned, context);
     await syncMainStore(storage, context);
+    let again = 0;
     if (options.verify) {
-      const index = await storage.readIndex();
-      const damaged = await findDamagedImages(host, index, planned, { content: true }, context);
+      const check = async (): Promise<readonly DamagedImage[]> =>
+        findDamagedImages(host, await storage.readIndex(), planned, { content: true }, context);
+      let damaged = await check();
+      if (damaged.length > 0) {
+        context.log('warn', `${damaged.length} images are damaged, and are loaded again`);
+        await removeImages(
+          storage,
+          damaged.map(({ name }) => name),
+          context,
+        );
+        again = (await copyMissing(bundle, planned, setting, context)).loaded;
+        await syncMainStore(storage, context);
+        damaged = await check();
+      }
       const damage = damageOf(damaged, store.graphRoot);
       if (damage) throw damage;
     }
     const images = planned.map(({ name }) => name);
-    return { store, images, loaded, skipped: images.length - loaded, bytes, countedBy };
+    const all = Math.min(images.length, loaded + again);
+    return { store, images, loaded: all, skipped: images.length - all, bytes, countedBy };
   } finally {
     await rm(pathOnHost(host, work), { recursive: true, force: true });
   }

@@ -19,6 +19,7 @@ import {
   loadBundle,
   type LoadOptions,
 } from '../../node/images/load.ts';
+import { removeImages } from '../../node/images/storeRepair.ts';
 import { storeImagesOf } from '../../node/images/loadPlan.ts';
 import {
   holdImages,
@@ -97,7 +98,10 @@ export class AgentImages {
     const damaged = await findDamagedImages(this.#host, index, images, { content: false }, context);
     this.#isDamaged = damaged.length > 0;
     if (!this.#isDamaged) this.#intact = check;
-    const damage = damageOf(damaged, storage.main.graphRoot);
+    const names = damaged.map(({ name }) => name);
+    // Removed images are missing, and are loaded again.
+    const why = this.#isDamaged ? await removeImages(storage, names, context) : undefined;
+    const damage = why === undefined ? undefined : damageOf(damaged, storage.main.graphRoot);
     return {
       loaded: total - damaged.length,
       total,

@@ -33,7 +33,11 @@ describe('StoreIndex', () => {
     await write('overlay-layers/layers.json', layers);
     await write(base64(`manifest-${image.digest}`), manifest);
     await write(base64(digestOf(config)), config);
-    for (const { id } of layers) await mkdir(join(root, 'overlay', id), { recursive: true });
+    for (const { id, parent } of layers) {
+      await mkdir(join(root, 'overlay', id, 'diff'), { recursive: true });
+      await write(`overlay/${id}/link`, `LINK-${id}`);
+      if (parent !== undefined) await write(`overlay/${id}/lower`, `l/LINK-${parent}`);
+    }
   });
   afterEach(() => rm(root, { recursive: true }));
 
@@ -56,7 +60,11 @@ describe('StoreIndex', () => {
   const damages: readonly (readonly [string, () => Promise<void>, RegExp])[] = [
     ['a manifest', () => write(base64(`manifest-${image.digest}`), `${manifest} `), /no manifest with the digest/],
     ['a configuration', () => write(base64(digestOf(config)), '{}'), /configuration .* missing or corrupt/],
-    ['the files of a layer', () => rm(join(root, 'overlay/l1'), { recursive: true }), /files of its layer .* missing/],
+    ['the files of a layer', () => rm(join(root, 'overlay/l1'), { recursive: true }), /its folder .*l1 is missing/],
+    ['the content of a layer', () => rm(join(root, 'overlay/l1/diff'), { recursive: true }), /diff is missing/],
+    ['the name of a layer', () => write('overlay/l1/link', ''), /link is missing or empty/],
+    ['what is below a layer', () => rm(join(root, 'overlay/l2/lower')), /lower is missing or empty/],
+    ['the layer below another', () => write('overlay/l2/lower', 'l/OTHER'), /names l\/OTHER, which no layer has/],
     ['a layer', () => write('overlay-layers/layers.json', layers.slice(1)), /layer .* is missing/],
     [
       'the end of a layer',
@@ -70,7 +78,10 @@ describe('StoreIndex', () => {
     ],
     [
       'no layer but has one too many',
-      () => write('overlay-layers/layers.json', [{ ...layers[0], parent: 'l0' }, layers[1]]),
+      async () => {
+        await write('overlay-layers/layers.json', [{ ...layers[0], parent: 'l0' }, layers[1]]);
+        await write('overlay/l1/lower', 'l/LINK-l0');
+      },
       /more layers/,
     ],
   ];
@@ -81,8 +92,8 @@ describe('StoreIndex', () => {
     });
   }
 
-  for (const text of ['[{"id":', '', '{}', 'null', '[null]', '[{"id":7}]', '[{"id":"1","names":7}]']) {
-    it(`refuses an index that reads ${text === '' ? 'nothing' : text}`, async () => {
+  for (const text of ['[{"id":', '{}', 'null', '[null]', '[{"id":7}]', '[{"id":"1","names":7}]']) {
+    it(`refuses an index that reads ${text}`, async () => {
       await write('overlay-images/images.json', text);
       const error = await failureOf(StoreIndex.read(host, store), 'incomplete');
       expect(error.message).to.contain(join(root, 'overlay-images/images.json'));
