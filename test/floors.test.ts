@@ -182,7 +182,7 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
     'skopeo, podman, udev, mount, lsblk, blkid, blockdev',
   ],
   [/^lib\/update\/mirror\/mirrorUnit\.ts$/, 'mirror-serve on the node'],
-  [/^lib\/update\/mirror\/mirrorKeeper\.ts$/, 'systemctl'],
+  [/^lib\/update\/(mirror\/mirrorKeeper|agent\/imageServing)\.ts$/, 'systemctl'],
   [/^lib\/update\/osImageStreamWrite\.ts$/, 'machine-config-controller'],
   [/^lib\/node\/machine\/clock\.ts$/, 'timedatectl'],
   [/^lib\/node\/machine\/hostCommands\.ts$/, 'systemctl, cp, rm, chown, setpriv'],

@@ -27,6 +27,7 @@ export const command = defineCommand({
       suggest: 'folders',
       describe: 'Folder with tls.crt and tls.key',
     },
+    'plain-http': { type: 'boolean', describe: 'Serve without TLS and certificates, for clients of this machine' },
     'state-file': {
       type: 'string',
       suggest: 'paths',
@@ -43,7 +44,8 @@ export const command = defineCommand({
   async run(args, { context }) {
     const { runMirrorServer } = await import('../../../lib/update/mirror/mirrorServer.ts');
     const { parseListen } = await import('../../cli/values/listen.ts');
-    const { listen, downloadDir: folder, certificateDir: certificates, stateFile, interval } = args;
+    const { listen, downloadDir: folder, stateFile, interval, plainHttp } = args;
+    const certificates = plainHttp ? undefined : args.certificateDir;
     await runMirrorServer(
       { ...parseListen(listen), folder, certificates, stateFile, interval: interval * 1000 },
       context,

@@ -56,7 +56,7 @@ export async function startMirror(bundle: Bundle, options: RuntimeMirrorOptions,
     return `${registry}/${repository}`;
   });
   const prefixes = [...new Set([...own, ...also])].sort();
-  await checkOthers(host, prefixes);
+  await refuseOthers(host, prefixes);
   const counted = new Map<string, RuntimeMirrorRequest>();
   const onResponse = ({ method, path, status, client }: ServedResponse): void => {
     const key = [method, path, status, client].join(' ');
@@ -69,7 +69,7 @@ export async function startMirror(bundle: Bundle, options: RuntimeMirrorOptions,
   const path = pathOnHost(host, mirrorFile);
   try {
     // Runtimes read only files that end in .conf, so none reads a partial file.
-    await writeAtomically(path, formatDropIn(prefixes, server.port));
+    await writeAtomically(path, formatDropIn(prefixes, server.port, 'mirror, which removes it when it ends'));
   } catch (error) {
     await server.close();
     throw error;
@@ -85,7 +85,20 @@ export async function startMirror(bundle: Bundle, options: RuntimeMirrorOptions,
   };
 }
 
-async function checkOthers(host: Host, prefixes: readonly string[]): Promise<void> {
+/**
+ * Redirects the container runtimes of a machine for some repositories to a server on the machine, which the caller runs.
+ * Returns whether the runtimes must read their configuration again. Throws `conflict` as startMirror, and `not-writable`.
+ */
+export async function redirectRuntimes(host: Host, repositories: readonly string[], port: number): Promise<boolean> {
+  const prefixes = [...new Set(repositories)].sort();
+  await refuseOthers(host, prefixes);
+  const text = formatDropIn(prefixes, port, 'its agent, which removes it after the update');
+  if ((await readIfThere(host, mirrorFile)) === text) return false;
+  await writeAtomically(pathOnHost(host, mirrorFile), text);
+  return true;
+}
+
+async function refuseOthers(host: Host, prefixes: readonly string[]): Promise<void> {
   for (const path of [registriesFile, ...(await listFolder(host, dirname(mirrorFile)))]) {
     if (path === mirrorFile) continue;
     const values = readToml((await readIfThere(host, path)) ?? '', path);
@@ -113,7 +126,7 @@ async function findClusterMirror(host: Host, mirrors: readonly string[]): Promis
   return undefined;
 }
 
-function formatDropIn(prefixes: readonly string[], port: number): string {
+function formatDropIn(prefixes: readonly string[], port: number, writer: string): string {
   const tables = prefixes.map((prefix) => {
     const slash = prefix.indexOf('/');
     const mirror = `127.0.0.1:${port}${slash < 0 ? '' : prefix.slice(slash)}`;
@@ -122,5 +135,5 @@ function formatDropIn(prefixes: readonly string[], port: number): string {
       `[[registry.mirror]]\nlocation = ${JSON.stringify(mirror)}\ninsecure = true\n`
     );
   });
-  return `# Written by oc adm-upgrade-bundle mirror, which removes it when it ends.\n${tables.join('\n')}`;
+  return `# Written by oc adm-upgrade-bundle: ${writer}.\n${tables.join('\n')}`;
 }

@@ -7,6 +7,8 @@ import { repositoryIn } from '../../content/oci/reference.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
 import { readSmallFile } from '../../content/files/smallFile.ts';
 import { pathOnHost, type Host } from '../machine/host.ts';
+import { listFolder, readIfThere } from './storageConfig.ts';
+import { ignoreFailure } from '../../errors.ts';
 
 /** The records of a kubelet that verifies pulls; others have none (Kubernetes, pkg/kubelet/images/pullmanager). */
 const folder = '/var/lib/kubelet/image_manager';
@@ -45,6 +47,20 @@ export async function findGuardedImages(
       refused.push({ name, record: intent, reason: 'a pull of it has not ended', isUnreadable: false });
   }
   return refused;
+}
+
+/** The configuration of the kubelet, and the folder of what replaces parts of it (machine-config-operator, kubelet.service). */
+const kubeletConfig = ['/etc/kubernetes/kubelet.conf', '/etc/openshift/kubelet.conf.d'] as const;
+
+/** Reads the policy by which the kubelet verifies pulls (imagePullCredentialsVerificationPolicy); undefined for its default. */
+export async function readPullPolicy(host: Host): Promise<string | undefined> {
+  let policy: string | undefined;
+  for (const path of [kubeletConfig[0], ...(await listFolder(host, kubeletConfig[1]))]) {
+    const text = await readIfThere(host, path).catch(ignoreFailure);
+    // YAML or JSON.
+    policy = /imagePullCredentialsVerificationPolicy"?\s*:\s*["']?(\w+)/.exec(text ?? '')?.[1] ?? policy;
+  }
+  return policy;
 }
 
 /** Removes a record that the kubelet cannot read, so that it uses the image. Throws the system’s error. */

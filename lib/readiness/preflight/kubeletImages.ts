@@ -141,7 +141,7 @@ function describeRefusal(
   const message = `has ${field} ${policy}${lacks}: kubelets of Kubernetes 1.35 and later refuse loaded images`;
   const value = `NeverVerifyAllowlistedImages with ${repositories.join(', ')} in ${list}`;
   const where = config ? `Set in its spec.kubeletConfig` : `Set in the configuration of the kubelet`;
-  const advice = `${where}: ${field} NeverVerifyPreloadedImages (the default), or ${value}. Nodes restart.`;
+  const advice = `${where}: ${field} NeverVerifyPreloadedImages (the default), or ${value}. Nodes restart. Or let mirrors on the control plane serve the release, which kubelets then pull.`;
   return { check: 'images', ...weight, subject, message, advice };
 }
 

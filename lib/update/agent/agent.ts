@@ -8,6 +8,7 @@ import { serveMetrics } from './agentMetrics.ts';
 import { AgentMedia, type AgentMediaOptions } from './agentMedia.ts';
 import { AgentPeers, connectToPeers } from './agentPeers.ts';
 import { AgentServer, type AgentServerOptions } from './agentServer.ts';
+import { ImageServing } from './imageServing.ts';
 import { readMirrorState } from '../mirrorStates.ts';
 import type { Cluster } from '../../cluster/client.ts';
 
@@ -49,6 +50,7 @@ export async function runAgent(cluster: Cluster, options: AgentSettings, context
       backup: new AgentBackup(cluster, where.host, context),
       peers: new AgentPeers(cluster, node, connections),
       server,
+      serving: new ImageServing(where.host, listen.executable?.digest ?? ''),
       messages: () => media.problems.slice(0, 3),
     };
     const mirror = () => readMirrorState(where.host);

@@ -114,6 +114,7 @@ export class AgentLoop {
       const isGuarded = guarded !== undefined && (await this.#guard(guarded, facts, { media, mirror, proposal }));
       if (!isGuarded || this.#node?.isComplete) {
         await this.#options.tools.images.release(this.#context);
+        await this.#options.tools.serving?.stop(this.#context);
         await this.#discard(bundles, isGuarded ? guarded : undefined);
       }
       if (!isGuarded) await this.#report.propose(proposal, await this.#describeFound(media), mirror);

@@ -9,7 +9,7 @@ import type { NodeReport } from '../nodeReport.ts';
 import { describeMismatch } from '../allowedBundle.ts';
 import { parseOutline } from '../bundleOutline.ts';
 import { chooseFacts } from '../extraImages.ts';
-import { isAtLeast, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
+import { hasEnded, isAtLeast, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
 import type { AgentBackup } from './agentBackup.ts';
 import type { AgentImages } from './agentImages.ts';
 import { AgentJob } from './agentJob.ts';
@@ -17,6 +17,7 @@ import type { AgentPeers, FetchOutcome } from './agentPeers.ts';
 import type { AgentServer } from './agentServer.ts';
 import type { BundleCache, CachedBundle } from './bundleCache.ts';
 import { isContentFault } from './contentFault.ts';
+import type { ImageServing } from './imageServing.ts';
 import { describeFound, MediaStates } from './mediaStates.ts';
 import {
   chooseTask,
@@ -37,6 +38,7 @@ export interface AgentTools {
   readonly peers: AgentPeers;
   readonly server: AgentServer;
   readonly backup?: Pick<AgentBackup, keyof AgentBackup>;
+  readonly serving?: Pick<ImageServing, keyof ImageServing>;
   /** Further messages to report, such as media that cannot be used. */
   messages?(): readonly string[];
 }
@@ -192,6 +194,7 @@ export class AgentNode {
       if (this.#state.version !== version) this.#set({ isPinned: false, version });
       this.#set({ images: await images.count(facts, bundle, this.#context) });
       this.#set({ refused: await images.describeRefused(facts, this.#context).catch(ignoreFailure) });
+      await this.#serveImages(bundle, facts.metadata.images);
       await this.#hold(() => images.settleHold(facts, this.#state.isPinned, this.#context));
       if (this.#state.base !== 'offered') this.#set(await images.findBase(this.#state.source, this.#context));
       this.#countedFor = stage;
@@ -309,6 +312,23 @@ export class AgentNode {
       }
       this.#set({ images: await images.count(facts, bundle, context) });
     });
+  }
+
+  /** Lets the node give images to its own runtime, from its copy, while the update needs that. */
+  async #serveImages(bundle: UpgradeBundle, names: readonly string[]): Promise<void> {
+    const { serving } = this.#tools;
+    const { source, refused } = this.#state;
+    if (!serving || hasEnded(bundle) || !isAtLeast(bundle, 'Loading')) return;
+    const isNeeded = refused !== undefined || (await serving.isDemanded());
+    this.#set({ servesImages: isNeeded });
+    if (!isNeeded || source.kind !== 'open' || source.medium) return;
+    try {
+      const isServing = await serving.start(names, this.#context);
+      if (isServing && refused !== undefined)
+        this.#set({ refused: `${refused}. Until the update ends, the node itself gives them to it` });
+    } catch (error) {
+      this.#context.log('warn', `the node cannot serve its own images: ${asFailure(error).message}`);
+    }
   }
 
   /** Changes what is held. Images are loaded and counted without it too, and the node reports what they risk. */

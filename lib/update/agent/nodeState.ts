@@ -60,6 +60,8 @@ export interface NodeState {
   readonly unheld?: string | undefined;
   /** Loaded images that the kubelet would still request from a registry, as a message; undefined if there are none. */
   readonly refused?: string | undefined;
+  /** Whether the node gives images to its own runtime, from a copy of the bundle. */
+  readonly servesImages?: boolean;
   /** Whether the node’s own copy of the bundle is known to be damaged. It is used until another one takes its place. */
   readonly isDamaged?: boolean;
   /** Another bundle that is inserted and ignored, as a message. */
@@ -87,13 +89,13 @@ export type NodeTask =
 
 /** Chooses the next task of a node. `unverified` is a medium that may have the bundle. `isKnown`: its facts are known. */
 export function chooseTask(
-  { source, images, isPinned, obstacle, base, isDamaged = false }: NodeState,
+  { source, images, isPinned, obstacle, base, isDamaged = false, servesImages = false }: NodeState,
   unverified: FoundBundle | undefined,
   bundle: UpgradeBundle,
   node: NodeFacts,
   isKnown: boolean,
 ): NodeTask {
-  const retains = node.retains === 'all' || (node.retains === 'metadata' && !isKnown);
+  const retains = servesImages || node.retains === 'all' || (node.retains === 'metadata' && !isKnown);
   const lacksCopy = source.kind !== 'open' || (isDamaged && source.medium === undefined);
   // After the update, a node reads a medium only for what it lacks.
   const isNeeded = retains || !isLoaded(images) || phaseOf(bundle) !== 'Completed';

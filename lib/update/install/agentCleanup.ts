@@ -2,7 +2,7 @@ import { agentPlacement } from '../../readiness/preflight/node.ts';
 import { dirname } from 'node:path';
 import { fieldsOf, listOf, type Fields } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
-import { mirrorUnitFile, mirrorUnitName } from '../mirror/mirrorUnit.ts';
+import { imageUnitName, mirrorUnitFile, mirrorUnitName } from '../mirror/mirrorUnit.ts';
 import { holdFile, mirrorFile, mountFolder, nodeStateFolder, pinFile } from '../../node/machine/paths.ts';
 
 /** The folders that agents and their programs leave on a node, in addition to the images. */
@@ -25,11 +25,12 @@ function cleanScript({ removePins }: CleanupOptions): string {
   rm -f "$file"
   changed=yes
 done
-if [ -e /host${mirrorUnitFile} ]; then
-  chroot /host systemctl disable --now ${mirrorUnitName}
-  rm -f /host${mirrorUnitFile}
+for unit in ${mirrorUnitName} ${imageUnitName}; do
+  [ -e "/host${dirname(mirrorUnitFile)}/$unit" ] || continue
+  chroot /host systemctl disable --now "$unit"
+  rm -f "/host${dirname(mirrorUnitFile)}/$unit"
   chroot /host systemctl daemon-reload
-fi
+done
 [ -z "$changed" ] || chroot /host systemctl reload crio
 until ${leftFolders.map((folder) => `{ rm -rf --one-file-system /host${folder} || ${isEmptyMount(folder)}; }`).join(' && ')}; do
   sleep 5

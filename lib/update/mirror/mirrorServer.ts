@@ -17,8 +17,8 @@ export interface MirrorServerOptions {
   readonly port: number;
   /** The folder of the agent with the copies of bundles. */
   readonly folder: string;
-  /** The folder with `tls.crt` and `tls.key`, which may change meanwhile. */
-  readonly certificates: string;
+  /** The folder with `tls.crt` and `tls.key`, which may change meanwhile; plain HTTP without it. */
+  readonly certificates: string | undefined;
   /** The pause between two checks of the folders, in milliseconds. */
   readonly interval: number;
   /** The pause between two complete readings of the bundles, in milliseconds; by default a week. */
@@ -64,7 +64,7 @@ export async function runMirrorServer(options: MirrorServerOptions, context: Con
 async function serveBundles(bundles: RetainedBundles, options: MirrorServerOptions, context: Context): Promise<void> {
   const { host, port, folder, certificates, interval, stateFile, scrubInterval = week } = options;
   let content = await RetainedContent.index((await bundles.refresh()) ?? nothing, undefined, context);
-  let certificate = await readCertificate(certificates);
+  let certificate = certificates === undefined ? undefined : await readCertificate(certificates);
   const requests = new MirrorRequests(context);
   let hasRefused = false;
   const onResponse = (response: ServedResponse): void => {
@@ -79,12 +79,20 @@ async function serveBundles(bundles: RetainedBundles, options: MirrorServerOptio
   const reserved = {
     connections: reservedConnections,
     // The mirrors share one certificate, which names their nodes.
-    isFor: (address: string) => loopback.includes(address) || parsed.checkIP(address) !== undefined,
+    isFor: (address: string) => loopback.includes(address) || parsed?.checkIP(address) !== undefined,
   };
-  let parsed = new X509Certificate(certificate.cert);
+  let parsed = certificate && new X509Certificate(certificate.cert);
   const server = await serveContent(
     (_, client) => (content.isFor(client) ? content : undefined),
-    { host, port, certificate, streams, limits: { ...limits, reserved }, onResponse, absence: noImages },
+    {
+      host,
+      port,
+      ...(certificate && { certificate }),
+      streams,
+      limits: { ...limits, reserved },
+      onResponse,
+      absence: noImages,
+    },
     context,
   );
   const boundPort = Number(new URL(server.url).port);
@@ -112,6 +120,7 @@ async function serveBundles(bundles: RetainedBundles, options: MirrorServerOptio
       if (isOver()) break;
       const files = await bundles.refresh();
       if (files) content = await RetainedContent.index(files, content, context);
+      if (certificates === undefined || !certificate) continue;
       const next = await readCertificate(certificates).catch((error: unknown) => warn(error, context));
       if (!next || (next.cert === certificate.cert && next.key === certificate.key)) continue;
       try {

@@ -13,9 +13,20 @@ export const mirrorUnitFile = `/etc/systemd/system/${mirrorUnitName}`;
 /** The folder of the Secret with the certificate of the mirrors, in the pods of controllers. */
 export const mirrorSecretFolder = '/run/secrets/oc-upgrade-bundle-mirror';
 
+/** The service with which a node gives images to its own runtime during an update, by plain HTTP. */
+export const imageUnitName = 'oc-upgrade-bundle-images.service';
+
+/** The file of `imageUnitName`. */
+export const imageUnitFile = `/etc/systemd/system/${imageUnitName}`;
+
+/** The port of `imageUnitName`, at the loopback address. */
+export const imagePort = 9691;
+
 /** Settings of the unit. */
 export interface MirrorUnitOptions {
   readonly port: number;
+  /** Whether it serves its own node only, by plain HTTP. */
+  readonly isLocal?: boolean;
   /** The SHA-256 of the executable in hex digits. Another one makes another unit, which restarts the service. */
   readonly executable: string;
 }
@@ -24,22 +35,28 @@ export interface MirrorUnitOptions {
  * Returns the unit of a mirror. It needs neither a container runtime nor an image, and starts before both: a node
  * without images gets them from it. It gives way to etcd, and may write nothing.
  */
-export function mirrorUnit({ port, executable }: MirrorUnitOptions): string {
-  return `# Written by the controller of oc adm-upgrade-bundle, and removed by uninstall.
+export function mirrorUnit({ port, executable, isLocal = false }: MirrorUnitOptions): string {
+  const [owner, what, condition, options] = isLocal
+    ? ['agent', 'Images of an update for this node', '', `--listen=127.0.0.1:${port} --plain-http`]
+    : [
+        ...['controller', 'Mirror of the retained upgrade bundles', `ConditionPathExists=${mirrorFolder}/tls.crt\n`],
+        `--listen=[::]:${port} --state-file=${mirrorStateFile}`,
+      ];
+  const state = isLocal
+    ? ''
+    : `RuntimeDirectory=${basename(dirname(mirrorStateFile))}\nRuntimeDirectoryPreserve=restart\n`;
+  return `# Written by the ${owner} of oc adm-upgrade-bundle, and removed by uninstall.
 [Unit]
-Description=Mirror of the retained upgrade bundles (oc adm-upgrade-bundle)
+Description=${what} (oc adm-upgrade-bundle)
 Before=crio.service kubelet.service machine-config-daemon-pull.service nodeip-configuration.service
 RequiresMountsFor=${nodeStateFolder}
-ConditionPathExists=${mirrorFolder}/tls.crt
-StartLimitIntervalSec=0
+${condition}StartLimitIntervalSec=0
 
 [Service]
 # SHA-256 of the executable: ${executable}
 # SELinux does not let systemd itself run files of /var/lib, but it lets bash.
-ExecStart=/bin/bash -c 'exec ${executablePath} mirror-serve --listen=[::]:${port} --state-file=${mirrorStateFile}'
-RuntimeDirectory=${basename(dirname(mirrorStateFile))}
-RuntimeDirectoryPreserve=restart
-Restart=always
+ExecStart=/bin/bash -c 'exec ${executablePath} mirror-serve ${options}'
+${state}Restart=always
 RestartSec=2
 MemoryHigh=150M
 MemoryMax=256M

@@ -55,7 +55,7 @@ const grace = 10 * 60_000;
  */
 export class RetainedBundles {
   readonly #folder: string;
-  readonly #certificates: string;
+  readonly #certificates: string | undefined;
   readonly #context: Context;
   /** The open bundles by their names, with the state of their files. Another state is another bundle. */
   readonly #opened = new Map<string, { readonly state: string; readonly bundle: OpenedBundle }>();
@@ -63,8 +63,8 @@ export class RetainedBundles {
   readonly #refused = new Map<string, string>();
   #kept: MirrorContent = 'all';
 
-  /** `certificates`: the folder beside whose certificate the MirrorContent stands. */
-  constructor(folder: string, certificates: string, context: Context) {
+  /** `certificates`: the folder beside whose certificate the MirrorContent stands. Without it, whole bundles are kept. */
+  constructor(folder: string, certificates: string | undefined, context: Context) {
     this.#folder = folder;
     this.#certificates = certificates;
     this.#context = context;
@@ -89,7 +89,7 @@ export class RetainedBundles {
 
   /** Opens added bundles, and closes removed ones a few minutes later. Returns the files if they have changed. */
   async refresh(): Promise<RetainedFiles | undefined> {
-    const kept = (await readMirrorContent(this.#certificates)) ?? 'all';
+    const kept = (this.#certificates === undefined ? undefined : await readMirrorContent(this.#certificates)) ?? 'all';
     let isChanged = kept !== this.#kept;
     this.#kept = kept;
     const states = await this.#list();

@@ -135,6 +135,8 @@ describe('chooseTask on a node with a mirror', () => {
     expect(choose({ kind: 'none' }, 'all')).to.equal('fetch');
     expect(choose({ kind: 'none' }, 'all', 'Detected')).to.equal('idle');
     expect(choose({ ...open, medium: undefined }, 'all')).to.equal('idle');
+    const serving = { ...initialState, ...loaded, source: onMedium, servesImages: true };
+    expect(chooseTask(serving, undefined, bundleIn('Loading'), node, true).kind).to.equal('retain');
     expect(choose(onMedium, undefined)).to.equal('idle');
   });
 

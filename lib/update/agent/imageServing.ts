@@ -1,0 +1,75 @@
+import { readFile, rm } from 'node:fs/promises';
+import type { Context } from '../../context.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
+import { writeAtomically } from '../../content/files/atomicWrite.ts';
+import { repositoryIn } from '../../content/oci/reference.ts';
+import { pathOnHost, type Host } from '../../node/machine/host.ts';
+import { mirrorFile } from '../../node/machine/paths.ts';
+import { runProgram } from '../../node/machine/programs.ts';
+import { redirectRuntimes } from '../../node/runtime/mirror.ts';
+import { readPullPolicy } from '../../node/runtime/pullRecords.ts';
+import { imagePort, imageUnitFile, imageUnitName, mirrorUnit } from '../mirror/mirrorUnit.ts';
+
+/**
+ * Gives the images of an update to the runtime of the node, for kubelets that request images which are present. The
+ * runtime then fetches a manifest and a configuration, and the kubelet notes the pull as its own. A unit serves the copies
+ * of the agent from before the runtime starts, because pods of the network may need them first.
+ */
+export class ImageServing {
+  readonly #host: Host;
+  readonly #executable: string;
+  #isStarted = false;
+
+  /** `executable`: the SHA-256 of the executable on the node, in hex digits. */
+  constructor(host: Host, executable: string) {
+    this.#host = host;
+    this.#executable = executable;
+  }
+
+  /** Returns whether the policy of the kubelet makes it request images that it has not pulled itself. */
+  async isDemanded(): Promise<boolean> {
+    return ['AlwaysVerify', 'NeverVerifyAllowlistedImages'].includes((await readPullPolicy(this.#host)) ?? '');
+  }
+
+  /**
+   * Starts to serve, or continues. Returns false if the site has a configuration for these repositories, which stays.
+   * Throws `command-failed` and `not-writable`.
+   */
+  async start(images: readonly string[], context: Context): Promise<boolean> {
+    const unit = mirrorUnit({ port: imagePort, executable: this.#executable, isLocal: true });
+    try {
+      const isNew = await redirectRuntimes(this.#host, images.map(repositoryIn), imagePort);
+      if (!this.#isStarted || (await this.#readUnit()) !== unit) {
+        await writeAtomically(pathOnHost(this.#host, imageUnitFile), unit);
+        for (const args of [['daemon-reload'], ['enable', imageUnitName], ['restart', imageUnitName]])
+          await this.#systemctl(args, context);
+      }
+      if (isNew || !this.#isStarted) await this.#systemctl(['reload', 'crio'], context);
+      this.#isStarted = true;
+      return true;
+    } catch (error) {
+      if (isPluginError(error, 'conflict')) return false;
+      throw error;
+    }
+  }
+
+  /** Ends serving, also that of an earlier process. Throws `command-failed`. */
+  async stop(context: Context): Promise<void> {
+    this.#isStarted = false;
+    if ((await this.#readUnit()) === undefined) return;
+    await rm(pathOnHost(this.#host, mirrorFile), { force: true });
+    await this.#systemctl(['reload', 'crio'], context);
+    await this.#systemctl(['disable', '--now', imageUnitName], context);
+    await rm(pathOnHost(this.#host, imageUnitFile), { force: true });
+    await this.#systemctl(['daemon-reload'], context);
+  }
+
+  async #readUnit(): Promise<string | undefined> {
+    return await readFile(pathOnHost(this.#host, imageUnitFile), 'utf8').catch(() => undefined);
+  }
+
+  async #systemctl(args: readonly string[], context: Context): Promise<void> {
+    const { code, stderr } = await runProgram(this.#host, 'systemctl', args, context);
+    if (code !== 0) throw new PluginError('command-failed', `systemctl ${args.join(' ')}: ${stderr.trim()}`);
+  }
+}
