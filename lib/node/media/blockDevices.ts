@@ -6,8 +6,10 @@ export interface BlockDevice {
   readonly path: string;
   /** The name in the kernel: `sdb1`. */
   readonly kernelName: string;
-  /** `disk`, `part`, `rom`, `loop`, and so on. */
+  /** `disk`, `part`, `rom`, `loop`, `crypt`, `lvm`, `mpath`, and so on; lsblk does not know each. */
   readonly type: string;
+  /** The names in the kernel of the devices that it is a partition of, or is built on. */
+  readonly above: readonly string[];
   /** Whether the device is removable: a USB drive, a card, a disc, a USB disk. */
   readonly removable: boolean;
   /** The size in bytes. */
@@ -25,6 +27,8 @@ export interface BlockDevice {
 /** The signatures on a device. */
 export interface Probe {
   readonly filesystem?: string;
+  /** Whether it has signatures of several kinds, of which the kernel mounts one. */
+  readonly isAmbivalent?: boolean;
   readonly label?: string;
 }
 
@@ -53,6 +57,9 @@ export const mountOptions: Readonly<Record<string, readonly string[]>> = {
   xfs: ['norecovery', 'nouuid'],
 };
 
+/** The name of a file system that only the kernel can tell, by mounting it. */
+export const anyFilesystem = 'any';
+
 const labels = /^(?:OCPUPG|upgrade_)/;
 
 /** Transports of lsblk, and names of the kernel, of disks that are read over a network. */
@@ -64,9 +71,11 @@ const remoteNames = /^(?:nbd|rbd|drbd)\d/;
  * JSON.
  */
 export function parseBlockDevices(json: string): BlockDevice[] {
-  const devices = listOf(fieldsOf(parseJson(json))['blockdevices']).flatMap((listed) => readDevice(listed));
+  const devices = new Map<string, BlockDevice>();
   // lsblk lists a device below each disk that it is built on.
-  return [...new Map(devices.map((device) => [device.path, device])).values()];
+  for (const device of listOf(fieldsOf(parseJson(json))['blockdevices']).flatMap((listed) => readDevice(listed)))
+    devices.set(device.path, { ...device, above: [...(devices.get(device.path)?.above ?? []), ...device.above] });
+  return [...devices.values()];
 }
 
 function readDevice(listed: Fields, parent?: BlockDevice): BlockDevice[] {
@@ -80,6 +89,7 @@ function readDevice(listed: Fields, parent?: BlockDevice): BlockDevice[] {
     path,
     kernelName,
     type,
+    above: parent ? [parent.kernelName, ...parent.above] : [],
     // lsblk states it for the whole disk only.
     removable: removable || parent?.removable === true,
     size: Number(listed['size'] ?? 0),
@@ -121,12 +131,16 @@ export function firstEntryOf(head: Buffer): string | undefined {
   return name.replace(/\0.*$/s, '').replace(/\p{Cc}/gu, '\u{fffd}');
 }
 
+/** The types of devices that are read without a name; others are read if they are removable, such as an opened LUKS drive. */
+const usualTypes = ['disk', 'part', 'rom', 'loop'];
+
 /**
  * Returns whether a device may be read. A device that another program uses, or that is read over a network, may be read
  * only if it was named.
  */
 export function isOpen({ type, size, divided, mountpoint, removable, remote }: BlockDevice, named: boolean): boolean {
-  if (!['disk', 'part', 'rom', 'loop'].includes(type) || size === 0 || divided || mountpoint === '[SWAP]') return false;
+  if (size === 0 || divided || mountpoint === '[SWAP]') return false;
+  if (!usualTypes.includes(type) && !removable && !named) return false;
   // A USB drive that the administrator has mounted is searched at its mount point.
   const isUsed = mountpoint !== undefined && !removable;
   return named || !(isUsed || remote);
@@ -139,11 +153,12 @@ export function isOpen({ type, size, divided, mountpoint, removable, remote }: B
 export function classifyDevice(
   { removable, mountpoint }: BlockDevice,
   head: Buffer,
-  { filesystem, label }: Probe,
+  { filesystem, label, isAmbivalent = false }: Probe,
   named: boolean,
 ): CandidateDevice {
   const firstEntry = mountpoint === undefined ? firstEntryOf(head) : undefined;
   if (firstEntry !== undefined) return { kind: 'tar', firstEntry };
+  if (isAmbivalent && (removable || named)) return { kind: 'filesystem', filesystem: anyFilesystem, label };
   if (filesystem === undefined || !(removable || named || labels.test(label ?? ''))) return { kind: 'nothing' };
   if (Object.hasOwn(mountOptions, filesystem)) return { kind: 'filesystem', filesystem, label };
   const supportedFilesystems = Object.keys(mountOptions).join(', ');

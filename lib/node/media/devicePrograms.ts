@@ -17,10 +17,13 @@ export async function listDevices(host: Host, context: Context): Promise<BlockDe
   }
 }
 
+/** The exit code of blkid for a device with signatures of several kinds (blkid(8)). */
+const ambivalent = 8;
+
 /** Returns the file system of a device and its label, by blkid. Throws `not-found` without blkid. */
 export async function probeDevice(host: Host, path: string, context: Context): Promise<Probe> {
-  const args = ['--probe', '--output', 'export', path];
-  return parseProbe((await runProgram(host, 'blkid', args, context)).stdout);
+  const { code, stdout } = await runProgram(host, 'blkid', ['--probe', '--output', 'export', path], context);
+  return { ...parseProbe(stdout), ...(code === ambivalent && { isAmbivalent: true }) };
 }
 
 /** Drops what the kernel holds of a device in memory, so that the device itself is read. Throws `not-readable`. */

@@ -1,3 +1,5 @@
+import { realpath } from 'node:fs/promises';
+import { basename } from 'node:path';
 import type { Context } from '../../context.ts';
 import { hintOf, isPluginError, messageOf } from '../../errors.ts';
 import { digestOf } from '../../content/oci/digest.ts';
@@ -10,6 +12,7 @@ import {
   examineFiles,
   examineTar,
   listFiles,
+  listMisplaced,
   readHead,
   readSequence,
   readWrites,
@@ -69,6 +72,8 @@ export class Media {
   #conflict = '';
   /** The kernel name of a device that is searched as if the options named it. */
   #named: string | undefined;
+  /** The kernel names of the devices that the options name, also by links such as /dev/disk/by-id. */
+  #chosen: readonly string[] = [];
 
   private constructor(options: MediaOptions, mounts: PrivateMounts, context: Context) {
     this.#options = options;
@@ -113,6 +118,10 @@ export class Media {
    */
   async search(named?: string): Promise<MediaEvent[]> {
     this.#named = named;
+    const { host, devices: chosen } = this.#options;
+    this.#chosen = await Promise.all(
+      chosen.map(async (path) => basename(await realpath(pathOnHost(host, path)).catch(() => path))),
+    );
     const devices = (await this.#list()).filter((device) => isOpen(device, this.#isNamed(device)));
     this.#searched = devices.map(({ path }) => path);
     const gone = [...this.#known.values()].filter(({ device }) => !this.#searched.includes(device.path));
@@ -204,7 +213,9 @@ export class Media {
           ? await this.#mounts.mount(device.path, device.kernelName, candidate.filesystem)
           : (this.#folderOf(device, undefined) ?? '');
         const files = await listFiles(folder);
-        const findings = await examineFiles(folder, files.keys(), place, this.#context);
+        const found = await examineFiles(folder, files.keys(), place, this.#context);
+        const misplaced = found.bundles.length > 0 ? [] : await listMisplaced(folder, device.path);
+        const findings = { ...found, rejected: [...found.rejected, ...misplaced] };
         const isUsed = findings.bundles.length > 0;
         if (isOurs && !isUsed) await this.#mounts.release(device.kernelName);
         keep(findings, isOurs && isUsed, isUsed || !isOurs ? files : []);
@@ -230,8 +241,8 @@ export class Media {
   }
 
   #isNamed(device: BlockDevice): boolean {
-    const isFound = this.#named !== undefined && isPartOf(device, this.#named);
-    return isFound || this.#options.devices.includes(device.path);
+    const names = [...this.#chosen, ...(this.#named === undefined ? [] : [this.#named])];
+    return names.some((name) => isPartOf(device, name)) || this.#options.devices.includes(device.path);
   }
 
   #all(): Map<string, Standing> {
@@ -251,9 +262,9 @@ export class Media {
   }
 }
 
-/** Returns whether a device is the one with a kernel name, or a partition of it: `sdb1`, `nvme0n1p1`. */
-function isPartOf({ kernelName }: BlockDevice, name: string): boolean {
-  return kernelName.startsWith(name) && /^(?:p?\d+)?$/.test(kernelName.slice(name.length));
+/** Returns whether a device is the one with a kernel name, a partition of it (`sdb1`, `nvme0n1p1`), or built on it. */
+function isPartOf({ kernelName, above }: BlockDevice, name: string): boolean {
+  return above.includes(name) || (kernelName.startsWith(name) && /^(?:p?\d+)?$/.test(kernelName.slice(name.length)));
 }
 
 function reject({ path }: BlockDevice, reason: string, hint?: string): Findings {

@@ -98,7 +98,7 @@ export async function readWrites({ kernelName }: BlockDevice, sys: string): Prom
 }
 
 /** The names of bundles on a medium; they are safe to print. */
-const fileName = /^upgrade-[^\p{C}\p{Zl}\p{Zp}]{1,120}\.tar(?:\.\d{3})?$/u;
+const fileName = /^upgrade-[^\p{C}\p{Zl}\p{Zp}]{1,120}\.tar(?:\.\d{3})?$/iu;
 const entryLimit = 10_000;
 const bundleLimit = 64;
 
@@ -117,6 +117,21 @@ export async function listFiles(folder: string): Promise<ReadonlyMap<string, str
       hint: 'Keep the bundles that are needed.',
     });
   return new Map(files);
+}
+
+/** Lists the files with a bundle’s name in the folders of a medium, which are not searched: what to do about them. */
+export async function listMisplaced(folder: string, device: string): Promise<Rejected[]> {
+  const root = new RootFolder(folder);
+  const folders = await root.list('', () => true, entryLimit).catch(() => []);
+  const rejected: Rejected[] = [];
+  for (const { path: name } of folders.filter(({ stats }) => stats.isDirectory()).slice(0, bundleLimit)) {
+    const files = await root.list(name, (each) => fileName.test(each), entryLimit).catch(() => []);
+    const [first] = files.filter(({ stats }) => stats.isFile());
+    if (!first) continue;
+    const reason = 'it is in a folder, and bundles are found at the top of a medium only';
+    rejected.push({ device, path: join(folder, first.path), reason, hint: 'Move it out of the folder.' });
+  }
+  return rejected;
 }
 
 function listBundles(names: Iterable<string>): string[] {

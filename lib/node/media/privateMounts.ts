@@ -1,9 +1,9 @@
 import { readFile, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Context } from '../../context.ts';
-import { messageOf, PluginError } from '../../errors.ts';
+import { ignoring, messageOf, PluginError } from '../../errors.ts';
 import { takeLock } from '../../content/files/lock.ts';
-import { mountOptions } from './blockDevices.ts';
+import { anyFilesystem, mountOptions } from './blockDevices.ts';
 import { pathOnHost, type Host } from '../machine/host.ts';
 import { runProgram, type ProgramResult } from '../machine/programs.ts';
 import { makeFolders } from '../../content/files/disk.ts';
@@ -57,9 +57,20 @@ export class PrivateMounts {
 
   /**
    * Mounts a device read-only, without programs, devices and, if the kernel supports it, symbolic links. Returns the
-   * path for this process. Throws `not-readable`.
+   * path for this process. Of `anyFilesystem`, tries each. Throws `not-readable`.
    */
   async mount(device: string, name: string, filesystem: string): Promise<string> {
+    if (filesystem !== anyFilesystem) return await this.#mount(device, name, filesystem);
+    for (const each of Object.keys(mountOptions)) {
+      const folder = await this.#mount(device, name, each).catch(ignoring('not-readable'));
+      if (folder !== undefined) return folder;
+    }
+    throw new PluginError('not-readable', `${device} has signatures of several file systems, and none can be mounted`, {
+      hint: 'Copy its files elsewhere, and format it again.',
+    });
+  }
+
+  async #mount(device: string, name: string, filesystem: string): Promise<string> {
     const folder = join(this.#place, name);
     await makeFolders(pathOnHost(this.#host, folder), 0o700);
     const options = ['ro', 'nosuid', 'nodev', 'noexec', ...(mountOptions[filesystem] ?? [])];

@@ -82,12 +82,26 @@ describe('parseBlockDevices', () => {
     expect(part && isOpen(part, false)).to.equal(false);
   });
 
+  it('reads what is opened from a USB drive or named: LUKS, LVM, multipath, and types that lsblk does not know', () => {
+    const openBelow = (disk: object, type: string): boolean[] => {
+      const child = { name: '/dev/mapper/x', kname: '/dev/dm-0', type, size: 5, rm: false };
+      const listed = { name: '/dev/sdb', kname: '/dev/sdb', type: 'disk', size: 5, ...disk, children: [child] };
+      const [, device] = parseBlockDevices(JSON.stringify({ blockdevices: [listed] }));
+      expect(device?.above).to.deep.equal(['sdb']);
+      return [false, true].map((named) => device !== undefined && isOpen(device, named));
+    };
+    for (const type of ['crypt', 'lvm', 'mpath', 'dm', '']) {
+      expect(openBelow({ tran: 'usb' }, type), type).to.deep.equal([true, true]);
+      expect(openBelow({ tran: 'sata' }, type), type).to.deep.equal([false, true]);
+    }
+  });
+
   it('reads what older ones print: texts for numbers and truths', () => {
     const json =
       '{"blockdevices": [{"name":"/dev/sdb", "kname":"/dev/sdb", "type":"disk", "rm":"1", "hotplug":"0", "size":"1000", "tran":null, "mountpoint":""}]}';
     expect(parseBlockDevices(json)).to.deep.equal([
       {
-        ...{ path: '/dev/sdb', kernelName: 'sdb', type: 'disk', removable: true, size: 1000 },
+        ...{ path: '/dev/sdb', kernelName: 'sdb', type: 'disk', above: [], removable: true, size: 1000 },
         ...{ mountpoint: undefined, inUse: false, divided: false, remote: false },
       },
     ]);
@@ -98,7 +112,9 @@ describe('parseBlockDevices', () => {
   it('lists once what stands upon several', () => {
     const child = { name: '/dev/md0', kname: '/dev/md0', type: 'raid1', size: 5 };
     const disks = ['/dev/sda', '/dev/sdb'].map((name) => ({ name, kname: name, type: 'disk', children: [child] }));
-    expect(parseBlockDevices(JSON.stringify({ blockdevices: disks }))).to.have.length(3);
+    const devices = parseBlockDevices(JSON.stringify({ blockdevices: disks }));
+    expect(devices).to.have.length(3);
+    expect(devices.find(({ type }) => type === 'raid1')?.above).to.deep.equal(['sda', 'sdb']);
   });
 });
 
@@ -115,7 +131,7 @@ describe('parseProbe', () => {
 
 describe('classifyDevice', () => {
   const drive: BlockDevice = {
-    ...{ path: '/dev/sdb1', kernelName: 'sdb1', type: 'part', removable: true, size: 1e9 },
+    ...{ above: [], path: '/dev/sdb1', kernelName: 'sdb1', type: 'part', removable: true, size: 1e9 },
     ...{ mountpoint: undefined, inUse: false, divided: false, remote: false },
   };
   const disk = { ...drive, removable: false };
@@ -141,6 +157,11 @@ describe('classifyDevice', () => {
     expect(looks(disk, 'root', true)).to.equal(true);
     for (const label of ['OCPUPG', 'OCPUPG-1', 'upgrade_4.12.4']) expect(looks(disk, label), label).to.equal(true);
     for (const label of ['ocpupg', 'my_upgrade_1', 'upgrade-4']) expect(looks(disk, label), label).to.equal(false);
+  });
+
+  it('leaves it to the kernel which of several file systems a device has', () => {
+    const found = classifyDevice(drive, Buffer.alloc(512), { isAmbivalent: true }, false);
+    expect(found).to.deep.include({ kind: 'filesystem', filesystem: 'any' });
   });
 
   it('says which file systems it does not look into', () => {

@@ -297,7 +297,7 @@ describe('media', () => {
     expect(event?.reason).to.equal('it holds a tar, but no upgrade bundle: it does not begin with metadata.json');
   });
 
-  it('follows no link, reads no pipe, and looks into no folder', async () => {
+  it('follows no link, reads no pipe, and says which bundle is in a folder', async () => {
     const files = await gather();
     await mkdir(join(files, 'below'));
     await copyFile(one.path, join(files, 'below', basename(one.path)));
@@ -306,7 +306,20 @@ describe('media', () => {
     await mkdir(join(files, 'upgrade-folder.tar'));
     await runSuccessfully('mkfifo', [join(files, 'upgrade-pipe.tar')]);
     await drives.plug(await drives.makeExt4(files));
-    expect(await search(await openMedia())).to.deep.equal([]);
+    const [event, ...others] = (await search(await openMedia())) as { event: string; path: string; reason: string }[];
+    expect([event?.event, others]).to.deep.equal(['rejected', []]);
+    expect(event?.path.endsWith(join('below', basename(one.path)))).to.equal(true);
+    expect(event?.reason).to.contain('it is in a folder');
+  });
+
+  it('finds a bundle with capitals in its name, and a device that is named by a link', async () => {
+    const files = await gather();
+    await copyFile(one.path, join(files, 'Upgrade-4.12.4-X86_64.TAR'));
+    const drive = await drives.plug(await drives.makeExt4(files), false);
+    const link = join(folder, 'by-id');
+    await symlink(drive.device, link);
+    const media = await openMedia(makeContext(), [link]);
+    expect(brief(await search(media))).to.deep.equal([`found ${drive.device} 4.12.4`]);
   });
 
   it('leaves disks alone that are neither removable nor labelled, unless they are named', async () => {
