@@ -14,12 +14,14 @@ export interface StartupOptions extends WaitOptions {
    * executable is uploaded to each node.
    */
   readonly peerTime?: number;
+  /** The time after which refused pods will not come by waiting, in milliseconds; default a minute. */
+  readonly refusalTime?: number;
 }
 
 /**
  * Uploads the executable to one node of each architecture, from which the others fetch it, and to nodes that fail to
  * fetch it. Waits until an agent is ready on every node, and logs the pods that are not ready. Throws `not-ready` with
- * these pods after the timeout, and the errors of uploadExecutable.
+ * these pods after the timeout, or earlier if the API server refuses all of them, and the errors of uploadExecutable.
  */
 export async function startAgents(
   cluster: Cluster,
@@ -27,8 +29,10 @@ export async function startAgents(
   options: StartupOptions,
   context: Context,
 ): Promise<AgentSurvey> {
-  const { timeout, interval = 2000, peerTime = 60_000 } = options;
-  const end = Date.now() + timeout;
+  const { timeout, interval = 2000, peerTime = 60_000, refusalTime = 60_000 } = options;
+  const started = Date.now();
+  const end = started + timeout;
+  let refusedSince = Infinity;
   const brought = new Set<string>();
   const since = new Map<string, number>();
   let logged = '';
@@ -46,7 +50,9 @@ export async function startAgents(
       await uploadExecutable(cluster, pod, executable, context);
       brought.add(pod.pod);
     }
-    if (Date.now() >= end) throw explain(survey, timeout);
+    const isRefused = survey.pods.length > 0 && survey.pods.every((pod) => pod.isRefused);
+    refusedSince = isRefused ? Math.min(refusedSince, Date.now()) : Infinity;
+    if (Date.now() >= Math.min(end, refusedSince + refusalTime)) throw explain(survey, Date.now() - started);
     if (next.length === 0) await sleep(interval, undefined, { signal: context.signal }).catch(() => undefined);
   }
 }

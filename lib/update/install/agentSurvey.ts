@@ -27,6 +27,8 @@ export interface AgentPod {
   readonly ready: boolean;
   /** The reason why the pod is not ready. */
   readonly reason: string;
+  /** Whether there is no pod because the API server refuses it. */
+  readonly isRefused: boolean;
 }
 
 /** The agents of a cluster. */
@@ -113,9 +115,10 @@ function isSettled({ metadata, status }: StoredObject, others = 0): boolean {
 function describe(
   { name, architecture, ready }: ClusterNode,
   pod: KubernetesObject | undefined,
-  refusal = 'there is no pod yet',
+  refusal = noPod,
 ): AgentPod {
-  const own = { node: name, architecture, pod: pod?.metadata.name ?? '' };
+  const isRefused = !pod && ready && refusal !== noPod;
+  const own = { node: name, architecture, pod: pod?.metadata.name ?? '', isRefused };
   if (!pod) return { ...own, running: false, ready: false, reason: ready ? refusal : notReady };
   const conditions = conditionsOf(pod);
   const [container] = listOf(fieldsOf(pod['status'])['containerStatuses']);
@@ -125,6 +128,7 @@ function describe(
   return { ...own, running: ready && state['running'] !== undefined, ready: isReady, reason };
 }
 
+const noPod = 'there is no pod yet';
 const notReady = 'the node is not ready';
 
 function reasonOf(

@@ -132,6 +132,8 @@ describe('install', () => {
       putEvent(name, at, of);
     const { message } = await failureOf(run({ startup: { ...startup, timeout: 0 } }), 'not-ready');
     expect(message).to.include('no pod on master-0: Error creating: agent-a is forbidden; no pod on worker-0: ');
+    // Refused pods do not come by waiting.
+    await failureOf(run({ startup: { ...startup, timeout: 3_600_000, refusalTime: 20 } }), 'not-ready');
   });
 
   it('waits for the controllers too', async () => {
