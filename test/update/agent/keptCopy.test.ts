@@ -1,0 +1,135 @@
+import { mkdir, mkdtemp, open, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { examineFiles } from '../../../lib/node/media/medium.ts';
+import { replicaPath } from '../../../lib/node/replica.ts';
+import { AgentImages } from '../../../lib/update/agent/agentImages.ts';
+import { AgentLoop } from '../../../lib/update/agent/agentLoop.ts';
+import { AgentPeers, connectToPeers } from '../../../lib/update/agent/agentPeers.ts';
+import { AgentServer } from '../../../lib/update/agent/agentServer.ts';
+import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
+import { readReport, reportKind } from '../../../lib/update/nodeReport.ts';
+import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
+import { node } from '../../fakes/cluster/site.ts';
+import { upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
+import { startCluster, type StartedCluster } from '../../support/cluster.ts';
+import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { makeContext } from '../../support/context.ts';
+
+const token = '0123456789abcdef0123';
+
+/** The images of a node whose store has everything. */
+class CompleteImages extends AgentImages {
+  override count({ metadata }: Parameters<AgentImages['count']>[0]) {
+    return Promise.resolve({ loaded: metadata.images.length, total: metadata.images.length });
+  }
+}
+
+describe('the copy that a node keeps of a completed update', () => {
+  let connected: StartedCluster;
+  let made: TestBundle;
+  let digest: Digest;
+  let folder: string;
+  let cache: BundleCache;
+
+  before(async () => {
+    made = await makeBundle({ version: '4.19.4', layerSize: 100_000 });
+    digest = digestOf(await readFile(made.path));
+  });
+  after(() => made.remove());
+  beforeEach(async () => {
+    connected = await startCluster({ openshift: '4.19.4' });
+    for (const name of ['oc-upgrade-bundle', 'oc-upgrade-bundle-reports'])
+      connected.server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name } });
+    connected.server.put(upgradeBundleDefinition());
+    connected.server.put(node('master-0', 'master'));
+    const status = { phase: 'Completed', version: '4.19.4', release: made.release.pullspec };
+    connected.server.put({ ...upgradeBundle('done', { bundle: { digest } }), status });
+    const history = [{ version: '4.19.4', state: 'Completed', image: made.release.pullspec }];
+    const reference = { apiVersion: 'config.openshift.io/v1', kind: 'ClusterVersion', metadata: { name: 'version' } };
+    connected.server.put({ ...reference, status: { history } });
+    folder = await mkdtemp(join(tmpdir(), 'kept-'));
+    await mkdir(join(folder, 'mirror'));
+    await writeFile(join(folder, 'mirror/tls.crt'), '');
+    const fetchFile = (): Promise<undefined> => Promise.resolve(undefined);
+    const trust = { keyrings: [made.keyFile], fingerprints: [made.key.fingerprint], allowUnsigned: false, fetchFile };
+    cache = new BundleCache(folder, trust);
+    const verified = await cache.verify({ path: made.path, device: made.folder }, digest, makeContext());
+    await (await cache.keep(verified, makeContext()))?.bundle[Symbol.asyncDispose]();
+    await verified.bundle[Symbol.asyncDispose]();
+  });
+  afterEach(async () => {
+    await connected.close();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  /** Runs the agent until a condition holds, with the bundle on a medium if there is one. */
+  async function runUntil(
+    holds: () => Promise<boolean>,
+    { isInserted, unread = [] }: { isInserted: boolean; unread?: readonly string[] },
+  ): Promise<void> {
+    const context = makeContext();
+    const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token }, context);
+    const connections = connectToPeers(token);
+    const tools = {
+      ...{ server, cache, images: new CompleteImages({ root: folder, environment: {} }, 0) },
+      peers: new AgentPeers(connected.cluster, 'master-0', connections),
+    };
+    const found = await examineFiles(made.folder, ['upgrade-4.19.4-x86_64.tar'], { device: made.folder }, context);
+    const wait = async (): Promise<void> => {
+      if (await holds()) context.interrupt();
+      else await new Promise((resolve) => setTimeout(resolve, 10));
+    };
+    const media = { find: () => Promise.resolve(isInserted ? [...found.bundles] : []), wait };
+    const mirror = () => Promise.resolve({ versions: ['4.19.4'], requests: 0, lacking: unread });
+    const loop = new AgentLoop(connected.cluster, { node: 'master-0', media, tools, mirror, interval: 1 }, context);
+    try {
+      await loop.run();
+    } finally {
+      await loop.close();
+      await server.close();
+      connections.close();
+    }
+  }
+  const copy = (): string => replicaPath(folder, digest);
+  const isIntact = async (): Promise<boolean> =>
+    digestOf(await readFile(copy()).catch(() => Buffer.alloc(0))) === digest;
+  const message = async (): Promise<string> => {
+    const { apiVersion, kind, namespace } = reportKind;
+    const [lease] = await connected.cluster.list(apiVersion, kind, { namespace });
+    return (lease && readReport(lease)?.report?.progress.message) ?? '';
+  };
+  const damage = async (): Promise<void> => {
+    await using file = await open(copy(), 'r+');
+    await file.write(Buffer.from('damaged'), 0, 7, 200_000);
+  };
+  const unread = [`sha256:${'a'.repeat(64)}`];
+
+  it('is replaced from a medium if the mirror cannot read it', async () => {
+    await damage();
+    expect(await isIntact()).to.equal(false);
+    await runUntil(isIntact, { isInserted: true, unread });
+  });
+
+  it('serves what is intact while nothing can replace it, and the node says what to insert', async () => {
+    await damage();
+    await runUntil(async () => (await message()).includes('its copy of the bundle is damaged'), {
+      isInserted: false,
+      unread,
+    });
+    expect(await message()).to.contain('insert the USB drive with the bundle');
+    expect((await readFile(copy())).length).to.be.greaterThan(0);
+  });
+
+  it('comes back from a medium after it was deleted, also if it was open', async () => {
+    let rounds = 0;
+    const deleteLate = async (): Promise<boolean> => {
+      rounds += 1;
+      if (rounds === 3) await rm(copy());
+      return rounds > 3 && (await isIntact());
+    };
+    await runUntil(deleteLate, { isInserted: true });
+  });
+});
