@@ -15,6 +15,8 @@ export interface ClusterNode {
   readonly architecture: string;
   /** The version of its kubelet: `v1.31.3`; empty if the node does not report it. */
   readonly kubelet: string;
+  /** Its container runtime: `cri-o://1.31.4-5.rhaos4.18.git0123456.el9`; empty if the node does not report it. */
+  readonly runtime: string;
   readonly ready: boolean;
   readonly schedulable: boolean;
   /** Whether the node evicts pods because its disk is full. */
@@ -44,6 +46,7 @@ export function readNode(object: KubernetesObject): ClusterNode {
     labels: fieldsOf(object.metadata.labels),
     architecture: textOf(fieldsOf(nodeInfo)['architecture']) ?? '',
     kubelet: textOf(fieldsOf(nodeInfo)['kubeletVersion']) ?? '',
+    runtime: textOf(fieldsOf(nodeInfo)['containerRuntimeVersion']) ?? '',
     ready: conditions.get('Ready')?.status === 'True',
     schedulable: unschedulable !== true,
     pressed: conditions.get('DiskPressure')?.status === 'True',

@@ -267,8 +267,9 @@ export class AgentLoop {
   async #readNode(): Promise<NodeFacts> {
     const name = this.#options.node;
     const node = await this.#cluster.read({ apiVersion: 'v1', kind: 'Node', metadata: { name } });
-    const controlPlane = node !== undefined && isControlPlane(readNode(node));
-    return { name, controlPlane, pinsByCluster: await servesPins(this.#cluster) };
+    const read = node && readNode(node);
+    const role = { controlPlane: read !== undefined && isControlPlane(read), runtime: read?.runtime ?? '' };
+    return { name, ...role, pinsByCluster: await servesPins(this.#cluster) };
   }
 
   /** Returns a random pause, so that the nodes do not all check at the same moment. */

@@ -22,6 +22,7 @@ import { describeFound, MediaStates } from './mediaStates.ts';
 import {
   chooseTask,
   countStage,
+  describeLateHold,
   initialState,
   loadLimits,
   nodeMessages,
@@ -59,6 +60,8 @@ export class AgentNode {
   #countedFor: string | undefined;
   /** What a mirror could not read when the copy was checked last. */
   #checkedFor = '';
+  /** See describeLateHold. */
+  #lateHold: string | undefined;
 
   constructor(digest: Digest, tools: AgentTools, context: Context) {
     this.digest = digest;
@@ -102,6 +105,7 @@ export class AgentNode {
   ): Promise<void> {
     await this.#updateMedia(media);
     if (this.#job.name !== undefined) return;
+    this.#lateHold = describeLateHold(node, bundle);
     await this.#noticeRemoval();
     if (this.#checkCopy(unread.join())) return;
     const obstacle = (await this.#recall(bundle)) ?? this.#state.images.damage;
@@ -335,7 +339,7 @@ export class AgentNode {
   async #hold(change: () => Promise<void>): Promise<void> {
     try {
       await change();
-      this.#set({ unheld: undefined });
+      this.#set({ unheld: this.#lateHold });
     } catch (error) {
       const { message } = asFailure(error);
       if (this.#state.unheld !== message) this.#context.log('warn', message);

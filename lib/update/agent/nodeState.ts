@@ -1,4 +1,5 @@
 import type { PluginError } from '../../errors.ts';
+import { isOlder } from '../../release/version.ts';
 import type { LoadOptions } from '../../node/images/load.ts';
 import type { FoundBundle } from '../../node/media/medium.ts';
 import type { MirrorContent } from '../mirrorContent.ts';
@@ -13,6 +14,8 @@ export interface NodeFacts {
   readonly controlPlane: boolean;
   /** Whether the cluster has PinnedImageSets. The node itself then pins nothing. */
   readonly pinsByCluster: boolean;
+  /** Its container runtime, as the Node object has it. */
+  readonly runtime?: string;
   /** What the mirror of the node keeps after the update: its own copy of the bundle, or its facts; undefined for none. */
   readonly retains?: MirrorContent | undefined;
 }
@@ -113,6 +116,16 @@ export function chooseTask(
     return { kind: base === 'missing' ? 'fetchBase' : 'load', source };
   }
   return { kind: mayFetch(bundle, node) ? 'fetch' : 'idle' };
+}
+
+/** The first CRI-O that uses a changed list of pins when it is reloaded (cri-o#8073). */
+const firstReloading = '1.29.4';
+
+/** Returns why a hold counts later only; undefined if it counts at once, or later pins have taken its place. */
+export function describeLateHold({ runtime = '' }: NodeFacts, bundle: UpgradeBundle): string | undefined {
+  const version = /^cri-o:\/\/(\d+\.\d+\.\d+)/.exec(runtime)?.[1];
+  if (version === undefined || !isOlder(version, firstReloading) || isAtLeast(bundle, 'Pinned')) return undefined;
+  return `CRI-O ${version} reads what it is to keep only when it starts`;
 }
 
 /** The pause between two counts of images, in milliseconds: another program may remove one at any time. */

@@ -3,6 +3,7 @@ import {
   checkStage,
   chooseTask,
   countStage,
+  describeLateHold,
   initialState,
   loadLimits,
   nodeMessages,
@@ -50,6 +51,18 @@ describe('checkStage', () => {
     );
     expect(stages.map((stage) => stage !== undefined)).to.deep.equal([false, true, true, true, false]);
     expect(stages[1]).to.equal(stages[2]).and.not.to.equal(stages[3]);
+  });
+});
+
+describe('describeLateHold', () => {
+  it('says before the images are pinned that an early CRI-O reads what it is to keep when it starts', () => {
+    const say = (version: string, phase: Phase = 'Loading'): string | undefined =>
+      describeLateHold({ ...node, runtime: `cri-o://${version}.rhaos4.14.git7bc.el9` }, bundleIn(phase));
+    expect(say('1.27.4-6')).to.equal('CRI-O 1.27.4 reads what it is to keep only when it starts');
+    expect(say('1.29.3-2')).not.to.equal(undefined);
+    for (const version of ['1.29.4-1', '1.30.0-1', '1.37.0-1']) expect(say(version)).to.equal(undefined);
+    expect(say('1.27.4-6', 'Pinned')).to.equal(undefined);
+    expect(describeLateHold(node, bundleIn('Loading'))).to.equal(undefined);
   });
 });
 
