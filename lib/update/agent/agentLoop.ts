@@ -48,6 +48,8 @@ export class AgentLoop {
   #retained: { readonly state: string; readonly digests: readonly Digest[] } | undefined;
   /** Whether the cluster ran the release of a completed update when it was asked last. */
   #running: { readonly release: string; readonly at: number; readonly is: boolean } | undefined;
+  /** The completed update whose images are not kept, and until when that counts. */
+  #other: { readonly mark: string; readonly until: number } | undefined;
   #lastFailure = '';
   /** The uids of the completed updates after which old images were unpinned. */
   #unpinnedAfter = '';
@@ -115,7 +117,7 @@ export class AgentLoop {
       if (!isGuarded || this.#node?.isComplete) {
         await this.#options.tools.images.release(this.#context);
         await this.#options.tools.serving?.stop(this.#context);
-        await this.#discard(bundles, isGuarded ? guarded : undefined);
+        await this.#discard(bundles, guarded);
       }
       if (!isGuarded) await this.#report.propose(proposal, await this.#describeFound(media), mirror);
       await this.#unpin(bundles);
@@ -145,18 +147,22 @@ export class AgentLoop {
     { media, mirror, proposal }: Pick<NodeReport, 'mirror' | 'proposal'> & { readonly media: readonly FoundBundle[] },
   ): Promise<boolean> {
     const { digest } = bundle.spec.bundle;
-    if (digest === undefined || !isDigest(digest)) return false;
+    const mark = bundle.metadata.uid ?? '';
+    // Reading the facts verifies their signatures.
+    const isOther = this.#other?.mark === mark && performance.now() < this.#other.until;
+    if (digest === undefined || !isDigest(digest) || isOther) return false;
     const { cache } = this.#options.tools;
     const known = this.#node?.facts ?? (await cache.recall(digest, this.#context).catch(ignoreFailure));
     const release = known && chooseFacts(known, bundle)?.metadata.release;
     if (release === undefined || !(await this.#runs(release))) {
       await this.#node?.close();
       this.#node = undefined;
+      this.#other = { mark, until: performance.now() + askPause };
       return false;
     }
     this.#node ??= new AgentNode(digest, this.#options.tools, this.#context);
     await this.#node.advance(bundle, facts, media, listUnread(mirror));
-    const kept = { ...this.#node.report, keeps: bundle.metadata.uid ?? '' };
+    const kept = { ...this.#node.report, keeps: mark };
     await this.#report.propose(proposal, await this.#node.describe(bundle, facts), mirror, kept);
     return true;
   }
@@ -164,7 +170,7 @@ export class AgentLoop {
   /** Returns whether the cluster runs a release. Asks it once a minute. */
   async #runs(release: string): Promise<boolean> {
     const now = performance.now();
-    if (this.#running?.release !== release || now - this.#running.at > 60_000) {
+    if (this.#running?.release !== release || now - this.#running.at > askPause) {
       const [running] = (await this.#listNeeded()) ?? [];
       this.#running = { release, at: now, is: running === digestIn(release) };
     }
@@ -277,6 +283,9 @@ export class AgentLoop {
     return this.#options.interval * (0.75 + Math.random() / 2);
   }
 }
+
+/** The pause between two questions whether the cluster still runs a release, in milliseconds. */
+const askPause = 60_000;
 
 /** Lists the manifests that the mirror of the node cannot read. */
 function listUnread(mirror: MirrorState | undefined): string[] {
