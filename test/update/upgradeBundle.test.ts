@@ -277,8 +277,8 @@ describe('mayLoad', () => {
     expect(during({ phase: 'Failed', turn: 'm1' })).to.equal('');
   });
 
-  it('lets nodes that join later load, even when the update is over', () => {
+  it('lets nodes that join later load, and each node what it has lost after the update', () => {
     expect(during({ phase: 'Held', turn: 'm0' })).to.equal('m0 w0');
-    expect(during({ phase: 'Completed' })).to.equal('w0');
+    expect(during({ phase: 'Completed' })).to.equal('m0 m1 w0');
   });
 });
