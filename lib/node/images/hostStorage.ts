@@ -17,7 +17,7 @@ interface CachedIndex {
 }
 
 /** The time that programs have to name their store, in milliseconds. */
-const answerTime = 60_000;
+const answerTime = 30_000;
 
 /** The image storage of a host. Reads storage.conf once, and the index of its store again only if it changed. */
 export class HostStorage {
@@ -101,7 +101,12 @@ const storeQuestions: readonly (readonly [CopyProgram, readonly string[], string
 export async function requireRuntimeStore({ host, main, config }: HostStorage, context: Context): Promise<void> {
   if (config.imageStore !== undefined) throw otherStore(`storage.conf has an imagestore (${config.imageStore})`);
   if ((await findProgram(host, 'crio')) === undefined) return;
-  const { code, stdout, stderr } = await runProgram(host, 'crio', ['status', 'info'], context);
+  const within = { ...context, signal: AbortSignal.any([context.signal, AbortSignal.timeout(answerTime)]) };
+  const answer = await runProgram(host, 'crio', ['status', 'info'], within).catch((error: unknown) => {
+    if (context.signal.aborted || !within.signal.aborted) throw error;
+    return undefined;
+  });
+  const { code, stdout, stderr } = answer ?? { code: 1, stdout: '', stderr: 'it does not answer' };
   if (code !== 0) {
     context.log('warn', `CRI-O does not say which store it uses, ${main.graphRoot} is loaded: ${stderr.trim()}`);
     return;

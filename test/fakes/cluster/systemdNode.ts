@@ -27,6 +27,7 @@ const units = {
 
 /** Each start and reload is a line in /var/log/crio, with the images that it could not get. Starts while /etc/crio-slow exists. */
 const runtime = `#!/bin/bash
+[ "$1" = status ] && { echo 'storage graph root: /var/lib/containers/storage'; exit; }
 say() { echo "$1 $([ -e /etc/containers/registries.conf.d/9999-oc-upgrade-bundle-drill.conf ] && echo redirected || echo free)" >> /var/log/crio; }
 trap 'say reloaded' HUP
 say started
