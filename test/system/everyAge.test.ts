@@ -66,9 +66,9 @@ describe('upgradeRegistry on an installation of every age', function () {
         expect([again.code, again.stdout.includes('there is nothing to do')], again.stderr).to.deep.equal([0, true]);
         expect(await registry.snapshot(true)).to.deep.equal(before);
         const asked = registry.host.calls.slice(calls);
-        expect(asked.filter((line) => !/^podman (?:image (?:exists|inspect)|secret inspect)/.test(line))).to.deep.equal(
-          [],
-        );
+        expect(
+          asked.filter((line) => !/^podman (?:info|image (?:exists|inspect)|secret inspect)/.test(line)),
+        ).to.deep.equal([]);
       });
     }
   }

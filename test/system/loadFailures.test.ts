@@ -68,18 +68,6 @@ describe('loadBundle, when something fails', function () {
     return { child, ended };
   };
 
-  it('says what repairs a store that lost the files of a layer', async () => {
-    await load();
-    const { graphRoot } = (await HostStorage.open(host)).main;
-    const layers = JSON.parse(await readFile(join(graphRoot, 'overlay-layers/layers.json'), 'utf8')) as {
-      id: string;
-    }[];
-    await rm(join(graphRoot, 'overlay', layers[0]?.id ?? ''), { recursive: true });
-    const { message, hint } = await failureOf(load());
-    expect(message).to.contain('the files of its layer');
-    expect(hint).to.contain('Remove every image that has this layer (podman rmi -f NAME)');
-  });
-
   it('syncs the main store after the last write, and reports it as loaded only then', async () => {
     const [log, programs] = [join(folder, 'log'), join(folder, 'programs')];
     await mkdir(programs);
