@@ -195,7 +195,7 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
     /^lib\/registry-host\/releases\/(images|installerImages|installerRelease|contentRelease|releaseList)\.ts$/,
     'podman, skopeo',
   ],
-  [/^lib\/registry-host\/(releases\/missingUnits|change\/replacedImages)\.ts$/, 'podman'],
+  [/^lib\/(node\/images\/hostStorage|registry-host\/(releases\/missingUnits|change\/replacedImages))\.ts$/, 'podman'],
   [
     /^lib\/registry-host\/change\/(checkTimer|uninstall|database|databaseKind|migration|postgres|restart|plan|readiness|secrets)\.ts$|^lib\/unifiedDiff\.ts$/,
     'podman, systemctl, pg_dump, psql',

@@ -1,6 +1,6 @@
 import { generateKeyPairSync } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { serveBundle } from '../../lib/bundle/deliver/serve.ts';
@@ -8,7 +8,9 @@ import { openBundle } from '../../lib/bundle/open.ts';
 import { copyPrograms } from '../../lib/node/images/copyImage.ts';
 import type { Host } from '../../lib/node/machine/host.ts';
 import { StoreIndex } from '../../lib/node/images/imageStore.ts';
+import { HostStorage } from '../../lib/node/images/hostStorage.ts';
 import type { LoadResult } from '../../lib/node/images/load.ts';
+import { removeImages } from '../../lib/node/images/storeRepair.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext } from '../support/context.ts';
 import { executableOf } from '../support/program/executables.ts';
@@ -17,7 +19,7 @@ import { failureOf } from '../support/program/failure.ts';
 import { PolicyJudge } from '../support/release/policyJudge.ts';
 import { components, LoadSite, openLoadSites } from '../support/loadSite.ts';
 import { requirePeer, run } from '../support/peers.ts';
-import { createContainers, listImages, type ReadStore } from '../support/archive/storeReader.ts';
+import { createContainers, listImages, storageIn, type ReadStore } from '../support/archive/storeReader.ts';
 
 const program = executableOf('oc-adm_upgrade_bundle');
 
@@ -137,6 +139,25 @@ describe('loadBundle', function () {
       }
     });
   }
+
+  it('counts and repairs the store that it filled, though podman itself reads another storage.conf', async () => {
+    const programs = join(folder, 'programs');
+    const other = join(folder, 'other');
+    const { CONTAINERS_STORAGE_CONF: config = '' } = await storageIn(other);
+    const { PATH = '' } = process.env;
+    await mkdir(programs);
+    // As podman 6 does with a drop-in that skopeo 1.22 does not read.
+    const script = `#!/bin/sh\nCONTAINERS_STORAGE_CONF='${config}' PATH='${PATH}' exec podman "$@"\n`;
+    await writeFile(join(programs, 'podman'), script, { mode: 0o755 });
+    const storage = await HostStorage.open({
+      ...host,
+      environment: { ...host.environment, PATH: `${programs}:${PATH}` },
+    });
+    expect(await load({ storage })).to.include({ loaded: names.length, countedBy: 'podman' });
+    expect(await removeImages(storage, names, makeContext())).to.equal(undefined);
+    expect((await StoreIndex.read(host, storage.main)).isEmpty).to.equal(true);
+    expect(existsSync(join(other, 'main'))).to.equal(false);
+  });
 
   it('refuses a bundle of another architecture', async () => {
     const other = await makeBundle({ arch: process.arch === 'arm64' ? 'x86_64' : 'aarch64' });

@@ -5,7 +5,7 @@ import type { Context } from '../../context.ts';
 import { isDeepStrictEqual } from 'node:util';
 import { ignoring, PluginError } from '../../errors.ts';
 import { isOlder } from '../../release/version.ts';
-import { commandOnHost, findProgram, runCommand, runProgram } from '../machine/programs.ts';
+import { commandOnHost, findProgram, runCommand, runProgram, type ProgramResult } from '../machine/programs.ts';
 import { readStorageConfig, type StorageConfig, type StorageRules } from '../runtime/storageConfig.ts';
 import { copyPrograms, type CopyProgram } from './copyImage.ts';
 import { indexFiles, StoreIndex, type ImageStore } from './imageStore.ts';
@@ -117,6 +117,20 @@ export async function requireRuntimeStore({ host, main, config }: HostStorage, c
   if (images !== '') throw otherStore(`CRI-O has an imagestore (${images})`);
   if (root === '' || resolve(root) === resolve(main.graphRoot)) return;
   throw otherStore(`CRI-O uses ${root}, and ${copyPrograms[0]} would fill ${main.graphRoot}`);
+}
+
+/**
+ * Runs podman on the main store of a host; undefined if the host has no podman. The store is named, because podman may
+ * read storage.conf by other rules than the program that copies, such as podman 6 beside skopeo 1.22.
+ */
+export async function runPodman(
+  { host, main: { driver, graphRoot, runRoot } }: HostStorage,
+  args: readonly string[],
+  context: Context,
+): Promise<ProgramResult | undefined> {
+  if ((await findProgram(host, 'podman')) === undefined) return undefined;
+  const store = ['--root', graphRoot, '--runroot', runRoot, '--storage-driver', driver];
+  return runProgram(host, 'podman', [...store, ...args], context);
 }
 
 function otherStore(why: string): PluginError {

@@ -13,8 +13,8 @@ import type { CopyLimits } from './copyQueue.ts';
 import { digestOf, hexOf } from '../../content/oci/digest.ts';
 import { pathOnHost, type Host } from '../machine/host.ts';
 import { loadFolder } from '../machine/paths.ts';
-import { findProgram, runProgram } from '../machine/programs.ts';
-import { requireRuntimeStore, type HostStorage } from './hostStorage.ts';
+import { runProgram } from '../machine/programs.ts';
+import { requireRuntimeStore, runPodman, type HostStorage } from './hostStorage.ts';
 import type { ImageStore, StoreImage } from './imageStore.ts';
 import { damageOf, findDamagedImages, type DamagedImage } from './layerCheck.ts';
 import { removeImages } from './storeRepair.ts';
@@ -66,7 +66,7 @@ export async function loadBundle(bundle: Bundle, options: LoadOptions, context: 
     const setting = { storage, work, program, limits };
     const { bytes, loaded } = await copyMissing(bundle, planned, setting, context);
     await requireComplete(storage, planned);
-    const countedBy = await recountImages(host, store, planned, context);
+    const countedBy = await recountImages(storage, planned, context);
     await syncMainStore(storage, context);
     let again = 0;
     if (options.verify) {
@@ -150,13 +150,14 @@ async function requireComplete(storage: HostStorage, planned: readonly PlannedIm
  * cannot read the store.
  */
 async function recountImages(
-  host: Host,
-  store: ImageStore,
+  storage: HostStorage,
   images: readonly StoreImage[],
   context: Context,
 ): Promise<string | undefined> {
-  if ((await findProgram(host, 'podman')) === undefined) return undefined;
-  const { code, stdout, stderr } = await runProgram(host, 'podman', ['images', '--format', 'json'], context);
+  const { main: store } = storage;
+  const result = await runPodman(storage, ['images', '--format', 'json'], context);
+  if (!result) return undefined;
+  const { code, stdout, stderr } = result;
   const listed = code === 0 ? parseImageNames(stdout) : undefined;
   if (!listed) {
     throw new PluginError('incomplete', `podman cannot list the image store ${store.graphRoot}: ${stderr.trim()}`);

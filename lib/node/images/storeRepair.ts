@@ -1,8 +1,7 @@
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { shellCommand } from '../../shellWord.ts';
-import { findProgram, runProgram } from '../machine/programs.ts';
-import type { HostStorage } from './hostStorage.ts';
+import { runPodman, type HostStorage } from './hostStorage.ts';
 
 /**
  * Removes the images of a main store whose layers cannot be mounted, as after a power failure. Otherwise the program that
@@ -32,14 +31,15 @@ export async function removeBrokenImages(storage: HostStorage, context: Context)
  * undefined if all are gone.
  */
 export async function removeImages(
-  { host }: HostStorage,
+  storage: HostStorage,
   names: readonly string[],
   context: Context,
 ): Promise<string | undefined> {
-  if ((await findProgram(host, 'podman')) === undefined) return 'podman is missing';
   let why: string | undefined;
   for (const name of names) {
-    const { code, stderr } = await runProgram(host, 'podman', ['rmi', name], context);
+    const result = await runPodman(storage, ['rmi', name], context);
+    if (!result) return 'podman is missing';
+    const { code, stderr } = result;
     if (code === 0) context.log('info', `removed, to be loaded again: ${name}`);
     else why ??= stderr.trim().slice(-1000);
   }
