@@ -7,12 +7,15 @@ import { drillUnit } from '../../lib/node/runtime/drillUnit.ts';
 import { connectCluster } from '../../lib/cluster/client.ts';
 import { checkDrills, lastDrillAnnotation } from '../../lib/readiness/preflight/drillRecord.ts';
 import { DrillSite, drilled } from '../fakes/cluster/drillSite.ts';
+import { pod } from '../fakes/cluster/site.ts';
+import { dualReplica, withArbiter } from '../fakes/cluster/topologies.ts';
 import { KilledCluster } from '../fakes/cluster/killedCluster.ts';
 import type { Json } from '../fakes/kubernetes/apiPatch.ts';
 import { requireRoot } from '../support/archive/storeReader.ts';
 import { hasty } from '../support/cluster.ts';
 import { makeContext } from '../support/context.ts';
 import { requirePeer } from '../support/peers.ts';
+import { failureOf } from '../support/program/failure.ts';
 import { executeProgram } from '../support/program/execution.ts';
 
 const child = fileURLToPath(new URL('../fakes/cluster/drillChild.ts', import.meta.url));
@@ -223,4 +226,41 @@ describe('a drill of a node with systemd', function () {
     await endDrill(site.connected.cluster, drilled, options, site.connected.context);
     await expectClean();
   });
+});
+
+describe('a drill of one of two control plane nodes', function () {
+  requirePeer(this, 'unshare', 'systemd-analyze', 'skopeo');
+  before(async function () {
+    await requireRoot(this);
+  });
+  const places = [
+    { topology: dualReplica, name: 'master-1', other: 'master-0' },
+    { topology: withArbiter, name: 'master-1', other: 'master-0' },
+    { topology: withArbiter, name: 'arbiter-0', other: 'master-0' },
+  ];
+  for (const place of places)
+    it(`drains and reboots ${place.name} of ${place.topology.topology}, unless another member is not healthy`, async () => {
+      await using site = await DrillSite.start([router], place);
+      const { cluster, context } = site.connected;
+      const drill = () => drillNode(cluster, place.name, { ...options, reboot: true }, context);
+      const setMember = (ready: string): void => {
+        const member = pod(`etcd-${place.other}`, 'openshift-etcd', { nodeName: place.other }, `Node/${place.other}`);
+        const status = { phase: 'Running', conditions: [{ type: 'Ready', status: ready }] };
+        site.server.put({ ...member, status });
+      };
+      setMember('False');
+      const { message } = await failureOf(drill(), 'not-ready');
+      expect(message).to.equal(`the control plane is not healthy: ${place.other}`);
+      expect(await site.traces()).to.deep.equal([]);
+      setMember('True');
+      const { result, pods, asked } = await drill();
+      expect(result).to.equal('passed');
+      expect(pods.map(({ name }) => name)).to.include.members([`agent-${place.name}`, 'router-1']);
+      expect(asked.map(({ image }) => image)).to.include(router);
+      expect(site.server.find('v1', 'Pod', 'router-1-again', 'openshift-ingress')?.['spec']).to.include({
+        nodeName: place.other,
+      });
+      await site.until(async () => (await site.traces()).length === 0);
+      expect(site.denied).to.deep.equal([]);
+    });
 });

@@ -11,16 +11,17 @@ import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { furnish, pod } from './site.ts';
 import { SystemdNode } from './systemdNode.ts';
+import { furnishTopology, type Topology } from './topologies.ts';
 
-/** The node of the site that is real. */
+/** The node of a usual site that is real. */
 export const drilled = 'worker-0';
 
-/** The pods that run on it, by their owners. */
-const podsOfNode = [
-  ['dns-default-x', 'openshift-dns', 'DaemonSet/dns-default'],
-  [`agent-${drilled}`, 'oc-upgrade-bundle', 'DaemonSet/agent'],
-  ['router-1', 'openshift-ingress', 'ReplicaSet/router'],
-] as const;
+/** The topology of a site that is not the usual one, its real node, and the node to which pods move. */
+export interface DrillPlace {
+  readonly topology?: Topology;
+  readonly name: string;
+  readonly other: string;
+}
 
 /** A cluster with one real node: systemd, its units and its files. This process is its kubelet and all controllers. */
 export class DrillSite {
@@ -28,6 +29,7 @@ export class DrillSite {
   readonly node: SystemdNode;
   /** The requests that were denied. */
   readonly denied: readonly string[];
+  readonly #place: DrillPlace;
   readonly #folder: string;
   readonly #connected: ConnectedCluster;
   #boots = 0;
@@ -40,7 +42,9 @@ export class DrillSite {
     folder: string;
     connected: ConnectedCluster;
     denied: string[];
+    place: DrillPlace;
   }) {
+    this.#place = parts.place;
     this.server = parts.server;
     this.node = parts.node;
     this.denied = parts.denied;
@@ -51,22 +55,27 @@ export class DrillSite {
   }
 
   /** Starts a site. At each start, the container runtime of the node asks for the images `pulls`. */
-  static async start(pulls: readonly string[] = []): Promise<DrillSite> {
+  static async start(
+    pulls: readonly string[] = [],
+    at: DrillPlace = { name: drilled, other: 'worker-1' },
+  ): Promise<DrillSite> {
+    const { name: own, topology } = at;
     const folder = await makeFolder();
     const denied: string[] = [];
     const allow = (attempt: Attempt): boolean => {
       const { user, resource, verb, name } = attempt;
-      const isOwnNode = resource === 'nodes' && name === drilled && (verb === 'get' || verb === 'patch');
-      if (user !== `system:node:${drilled}` || isOwnNode) return true;
+      const isOwnNode = resource === 'nodes' && name === own && (verb === 'get' || verb === 'patch');
+      if (user !== `system:node:${own}` || isOwnNode) return true;
       denied.push(`${verb} ${resource}/${name}`);
       return false;
     };
     const tokens = new Map([
       ['admin', 'admin'],
-      ['kubelet', `system:node:${drilled}`],
+      ['kubelet', `system:node:${own}`],
     ]);
     const server = await startApiServer({ openshift: '4.19.3', tokens, allow });
     furnish(server);
+    if (topology) furnishTopology(topology, server);
     server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
     const kubeconfig = stringify({
       ...{ apiVersion: 'v1', kind: 'Config', 'current-context': 'kubelet' },
@@ -74,9 +83,9 @@ export class DrillSite {
       users: [{ name: 'kubelet', user: { token: 'kubelet' } }],
       contexts: [{ name: 'kubelet', context: { cluster: 'here', user: 'kubelet' } }],
     });
-    const place = join(folder, drilled);
+    const place = join(folder, own);
     await mkdir(place);
-    const node = await SystemdNode.make(drilled, place, {
+    const node = await SystemdNode.make(own, place, {
       '/etc/containers/registries.conf':
         'unqualified-search-registries = ["registry.access.redhat.com"]\n[[registry]]\nprefix = "quay.io/site"\nlocation = "quay.io/site"\n' +
         '[[registry.mirror]]\nlocation = "mirror.site.test:5000/site"\n',
@@ -85,7 +94,7 @@ export class DrillSite {
     });
     const connected = await connectTo(server, { user: { token: 'admin' } });
     await writeFile(join(folder, 'kubeconfig'), kubeconfig.replaceAll('kubelet', 'admin'));
-    const site = new DrillSite({ server, node, folder, connected, denied });
+    const site = new DrillSite({ server, node, folder, connected, denied, place: at });
     await site.#rebooting;
     return site;
   }
@@ -105,20 +114,24 @@ export class DrillSite {
     await this.node.boot();
     this.#boots += 1;
     const { root, podCommand } = this.node;
-    this.server.nodeRoots.set(drilled, root);
-    this.server.podCommands.set(drilled, podCommand);
-    if (this.#boots === 1)
-      for (const [name, namespace, owner] of podsOfNode) this.#putPod(name, namespace, owner, drilled);
+    this.server.nodeRoots.set(this.#place.name, root);
+    this.server.podCommands.set(this.#place.name, podCommand);
+    const { name: own } = this.#place;
+    if (this.#boots === 1) {
+      this.#putPod('dns-default-x', 'openshift-dns', 'DaemonSet/dns-default', own);
+      this.#putPod(`agent-${own}`, 'oc-upgrade-bundle', 'DaemonSet/agent', own);
+      this.#putPod('router-1', 'openshift-ingress', 'ReplicaSet/router', own);
+    }
     for (const { metadata } of this.#pods()) this.#run(metadata.name, metadata.namespace ?? '');
-    this.#change('Node', drilled, '', { status: this.#nodeStatus('True') });
+    this.#change('Node', this.#place.name, '', { status: this.#nodeStatus('True') });
     void this.#watchPower();
   }
 
   async #watchPower(): Promise<void> {
     while (this.node.isUp) await sleep(20);
-    this.server.nodeRoots.delete(drilled);
+    this.server.nodeRoots.delete(this.#place.name);
     if (this.#stopped) return;
-    this.#change('Node', drilled, '', { status: this.#nodeStatus('Unknown') });
+    this.#change('Node', this.#place.name, '', { status: this.#nodeStatus('Unknown') });
     this.#rebooting = this.#powerOn();
   }
 
@@ -138,7 +151,7 @@ export class DrillSite {
 
   /** The Node object of the node. */
   get object(): ApiObject {
-    return demand(this.server.find('v1', 'Node', drilled));
+    return demand(this.server.find('v1', 'Node', this.#place.name));
   }
 
   /** Returns what a drill has left on the node and in its Node object, or else in systemd; empty if it is as before. */
@@ -191,7 +204,7 @@ export class DrillSite {
   #pods(): ApiObject[] {
     const kind = this.server.kinds.find((known) => known.kind === 'Pod');
     return (kind ? this.server.objects.list(kind, '') : []).filter(
-      ({ spec }) => (spec as { nodeName?: string }).nodeName === drilled,
+      ({ spec }) => (spec as { nodeName?: string }).nodeName === this.#place.name,
     );
   }
 
@@ -231,7 +244,7 @@ export class DrillSite {
     };
     const [owner] = ownerReferences;
     if (type !== 'DELETED' || object.kind !== 'Pod' || owner?.kind !== 'ReplicaSet' || this.#stopped) return;
-    this.#putPod(`${name}-again`, namespace, `ReplicaSet/${owner.name}`, 'worker-1');
+    this.#putPod(`${name}-again`, namespace, `ReplicaSet/${owner.name}`, this.#place.other);
   }
 
   #nodeStatus(ready: string): Json {

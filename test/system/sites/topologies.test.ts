@@ -10,7 +10,7 @@ import { planClusterRestore, type ClusterRestore } from '../../../lib/update/clu
 import { gatherTrust, noTrust } from '../../../lib/update/install/agentTrust.ts';
 import { administrator, bundleName, SimulatedCluster } from '../../fakes/cluster/simulatedCluster.ts';
 import type { SimulatedNode } from '../../fakes/cluster/simulatedNode.ts';
-import { infrastructure, node as makeNode, withConditions } from '../../fakes/cluster/site.ts';
+import { dualReplica, furnishTopology, withArbiter } from '../../fakes/cluster/topologies.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
 import { makeContext } from '../../support/context.ts';
@@ -20,34 +20,26 @@ import { requirePeer, runSuccessfully } from '../../support/peers.ts';
 import { pullspecsOf } from '../../support/release/release.ts';
 import { listImages, requireRoot } from '../../support/archive/storeReader.ts';
 
-/** The roles of the nodes of a topology, by their names; the members of etcd; and the first steps of a restore. */
+/** The topologies, with the first steps of a restore. */
 const topologies = [
   {
-    topology: 'DualReplica',
-    nodes: { 'master-0': ['control-plane', 'master', 'worker'], 'master-1': ['control-plane', 'master', 'worker'] },
-    members: '2 members are available',
+    site: dualReplica,
     restore: ['ssh core@master-0', 'ssh core@master-1'],
     scripts: ['cluster-restore.sh'],
   },
   {
-    topology: 'HighlyAvailableArbiter',
-    nodes: {
-      'master-0': ['control-plane', 'master', 'worker'],
-      'master-1': ['control-plane', 'master', 'worker'],
-      'arbiter-0': ['arbiter'],
-    },
-    members: '3 members are available',
+    site: withArbiter,
     restore: ['ssh core@arbiter-0', 'ssh core@master-0', 'ssh core@master-1'],
     scripts: ['disable-etcd.sh', 'cluster-restore.sh'],
   },
-] as const;
+];
 
 const refuse = (): Promise<never> => Promise.reject(new Error('nothing is fetched'));
 
-for (const { topology, nodes: roles, members, restore, scripts } of topologies)
-  describe(`a cluster of the topology ${topology}`, function () {
+for (const { site, restore, scripts } of topologies)
+  describe(`a cluster of the topology ${site.topology}`, function () {
     requirePeer(this, 'skopeo', 'podman');
-    const names = Object.keys(roles);
+    const names = Object.keys(site.roles);
     let made: TestBundle;
     let cluster: SimulatedCluster;
     let connected: ConnectedCluster;
@@ -75,32 +67,8 @@ for (const { topology, nodes: roles, members, restore, scripts } of topologies)
       await (made as TestBundle | undefined)?.remove();
     });
 
-    /** Replaces the usual nodes by those of the topology. */
-    function furnish(): void {
-      const { api } = cluster;
-      const kind = api.kinds.find((each) => each.kind === 'Node') ?? expect.fail();
-      for (const name of ['worker-0', 'worker-1']) api.objects.delete({ kind, namespace: '', name }, {}, false);
-      for (const [name, own] of Object.entries(roles)) {
-        const base = makeNode(name, 'worker', { nodeInfo: { architecture: 'amd64', kubeletVersion: 'v1.35.6' } });
-        const labels = Object.fromEntries(own.map((role) => [`node-role.kubernetes.io/${role}`, '']));
-        const isArbiter = (own as readonly string[]).includes('arbiter');
-        const taints = isArbiter ? [{ key: 'node-role.kubernetes.io/arbiter', effect: 'NoSchedule' }] : [];
-        api.put({ ...base, metadata: { name, labels: { 'kubernetes.io/os': 'linux', ...labels } }, spec: { taints } });
-      }
-      if (names.includes('arbiter-0')) {
-        const pool = { Updated: 'True', Updating: 'False', Degraded: 'False' };
-        api.put(withConditions('machineconfiguration.openshift.io/v1', 'MachineConfigPool', 'arbiter', pool));
-      }
-      api.put(infrastructure(topology));
-      api.put(
-        withConditions('operator.openshift.io/v1', 'Etcd', 'cluster', {
-          EtcdMembersAvailable: `True because ${members}`,
-        }),
-      );
-    }
-
     async function update(): Promise<void> {
-      furnish();
+      furnishTopology(site, cluster.api);
       await using bundle = await openBundle(made.path, makeContext());
       const trust = { fingerprints: [made.key.fingerprint], keyrings: [made.keyFile], allowUnsigned: false };
       const plan = await planUpdate(bundle, { ...trust, fetchFile: refuse }, makeContext());

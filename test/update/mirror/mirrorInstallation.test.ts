@@ -10,13 +10,12 @@ import { text } from 'node:stream/consumers';
 import { expect } from 'chai';
 import type { KubernetesObject } from '../../../lib/config/manifest.ts';
 import { formatManifest } from '../../../lib/config/manifest.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
-import { fieldsOf, listOf, textsOf } from '../../../lib/fields.ts';
 import { registriesFile } from '../../../lib/node/machine/paths.ts';
 import { readConfigFile } from '../../../lib/readiness/preflight/imageRetention.ts';
 import { issueMirrorCertificates, readSecret, servingSecret } from '../../../lib/update/mirror/mirrorCertificates.ts';
 import { installMirror, removeMirror } from '../../../lib/update/mirror/mirrorInstallation.ts';
 import * as objects from '../../../lib/update/mirror/mirrorObjects.ts';
+import { MirrorOperator } from '../../fakes/cluster/mirrorOperator.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
 import { run } from '../../support/peers.ts';
@@ -80,6 +79,7 @@ describe('digestMirrorSet', () => {
 describe('installMirror', () => {
   let server: TestApiServer;
   let connected: ConnectedCluster;
+  let operator: MirrorOperator;
 
   const open = async (openshift = '4.20.3', addresses = ['192.0.2.11']): Promise<void> => {
     server = await startApiServer({ openshift });
@@ -113,14 +113,11 @@ describe('installMirror', () => {
       metadata: { name: 'master' },
       spec: selecting('master'),
     });
-    operate();
-    server.objects.on('change', onChange);
+    operator = new MirrorOperator(server);
     connected = await connectTo(server);
   };
-  let isRendering = true;
-  const onChange = (): void => void setImmediate(operate);
   afterEach(async () => {
-    server.objects.off('change', onChange);
+    operator.stop();
     await connected.close();
     await server.stop();
   });
@@ -137,59 +134,6 @@ describe('installMirror', () => {
         ]
       : [{ type: address.includes(':') ? 'Hostname' : 'InternalIP', address }];
     server.put({ apiVersion: 'v1', kind: 'Node', metadata, status: { addresses } });
-  };
-  /** Acts as the machine config operator: takes the policy, and renders the files and the mirrors. */
-  const operate = (): void => {
-    const policy = server.find('operator.openshift.io/v1', 'MachineConfiguration', 'cluster');
-    const kind = server.kinds.find((each) => each.kind === 'MachineConfiguration');
-    if (policy && kind) {
-      const { nodeDisruptionPolicy } = policy['spec'] as { nodeDisruptionPolicy?: object };
-      const status = {
-        observedGeneration: policy.metadata['generation'],
-        nodeDisruptionPolicyStatus: { clusterPolicies: nodeDisruptionPolicy ?? {} },
-      };
-      if (JSON.stringify(policy['status']) !== JSON.stringify(status)) {
-        const place = { kind, namespace: '', name: 'cluster' };
-        server.objects.replace(
-          place,
-          { ...policy, status },
-          {
-            manager: 'operator',
-            dryRun: false,
-            status: true,
-          },
-        );
-      }
-    }
-    if (!isRendering) return;
-    const own = server.find(machines, 'MachineConfig', '98-master-oc-upgrade-bundle-mirror');
-    const set = server.find(config, 'ImageDigestMirrorSet', 'oc-upgrade-bundle');
-    const source = `data:,${encodeURIComponent(renderRegistries(set))}`;
-    const storage =
-      (own?.['spec'] as { config: { storage: { files: object[] } } } | undefined)?.config.storage.files ?? [];
-    const files = [{ path: registriesFile, contents: { source } }, ...storage];
-    const metadata = { name: `rendered-${digestOf(Buffer.from(JSON.stringify(files))).slice(7, 39)}` };
-    if (!server.find(machines, 'MachineConfig', metadata.name))
-      server.put({ apiVersion: machines, kind: 'MachineConfig', metadata, spec: { config: { storage: { files } } } });
-    const pool = server.find(machines, 'MachineConfigPool', 'master');
-    const configuration = { name: metadata.name, source: own ? [{ name: own.metadata.name }] : [] };
-    const status = {
-      conditions: [{ type: 'Updated', status: 'True' }],
-      configuration,
-      machineCount: 1,
-      updatedMachineCount: 1,
-    };
-    if (pool && JSON.stringify(pool['status']) !== JSON.stringify(status)) server.put({ ...pool, status });
-  };
-  /** Returns registries.conf as the operator writes it, with the mirrors of one set. */
-  const renderRegistries = (set: KubernetesObject | undefined): string => {
-    const tables = listOf(fieldsOf(set?.['spec'])['imageDigestMirrors']).map(({ source, mirrors }) => {
-      const listed = textsOf(mirrors).map(
-        (each) => `  [[registry.mirror]]\n    location = "${each}"\n    pull-from-mirror = "digest-only"\n`,
-      );
-      return `[[registry]]\n  prefix = ""\n  location = "${String(source)}"\n\n${listed.join('\n')}`;
-    });
-    return tables.join('\n');
   };
   const trustSite = (): void => {
     const metadata = { name: 'ours', namespace: 'openshift-config' };
@@ -286,13 +230,13 @@ describe('installMirror', () => {
         await install('quay.io/ours/b');
       },
     ]) {
-      isRendering = false;
+      operator.isRendering = false;
       connected.context.lines.length = 0;
       const changed = change();
       await connected.context.untilLogged('the pool master: the machine config operator has not begun');
       expect(hasPolicy()).to.equal(true);
-      isRendering = true;
-      operate();
+      operator.isRendering = true;
+      operator.operate();
       await changed;
       expect(hasPolicy()).to.equal(false);
     }
@@ -322,24 +266,24 @@ describe('installMirror', () => {
   it('keeps the policy until the nodes are clean, also after an interrupted removal', async () => {
     await open();
     await installMirror(connected.cluster, options, choice, connected.context);
-    server.objects.off('change', onChange);
+    operator.stop();
     const impatient = { timeout: 500, interval: 10 };
     const attempt = () => failureOf(removeMirror(connected.cluster, {}, impatient, connected.context), 'not-ready');
     expect((await attempt()).message).to.include('node disruption policy');
-    operate();
+    operator.operate();
     expect((await attempt()).message).to.include('the pool master');
     expect((await attempt()).message).to.include('the pool master');
     const policy = server.find('operator.openshift.io/v1', 'MachineConfiguration', 'cluster');
     expect(JSON.stringify(policy?.['spec'])).to.include('/etc/containers/registries.conf');
-    operate();
+    operator.operate();
     await removeMirror(connected.cluster, {}, choice, connected.context);
-    server.objects.on('change', onChange);
+    operator.start();
   });
 
   it('waits for each mirror and for the CA on the nodes', async () => {
     await open();
     await installMirror(connected.cluster, options, choice, connected.context);
-    server.objects.off('change', onChange);
+    operator.stop();
     putNode('cp1', '192.0.2.12');
     const impatient = { ...choice, timeout: 500 };
     const failure = await failureOf(
@@ -349,7 +293,7 @@ describe('installMirror', () => {
     expect(failure.message).to.equal(
       'After 1 s it is not ready: the pool master: the machine config operator has not begun with the change',
     );
-    server.objects.on('change', onChange);
+    operator.start();
   });
 
   it('warns of an address that the CA does not permit, and lets no node pull from there', async () => {
@@ -463,7 +407,7 @@ describe('installMirror', () => {
 
   it('changes no file of nodes while a pool is not healthy', async () => {
     await open();
-    server.objects.off('change', onChange);
+    operator.stop();
     const pool = server.find(machines, 'MachineConfigPool', 'master') ?? expect.fail();
     const conditions = [{ type: 'Degraded', status: 'True', message: 'a disk is full' }];
     server.put({ ...pool, status: { ...(pool['status'] as object), conditions } });
