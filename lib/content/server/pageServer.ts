@@ -1,6 +1,7 @@
 import { randomBytes, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Context } from '../../context.ts';
+import { isPluginError } from '../../errors.ts';
 import { openListener, type Listener } from '../http/listener.ts';
 import { digestOf } from '../oci/digest.ts';
 import { isOwnHost } from './serverRequest.ts';
@@ -20,11 +21,13 @@ export interface LivePage {
  */
 export async function servePage(page: LivePage, context: Context): Promise<Listener> {
   const secret = randomBytes(16).toString('hex');
-  const listener = await openListener(
-    { host: '127.0.0.1', port: 0 },
-    (request, response) => answer(page, secret, request, response),
-    context,
-  );
+  const open = (host: string): Promise<Listener> =>
+    openListener({ host, port: 0 }, (request, response) => answer(page, secret, request, response), context);
+  const listener = await open('127.0.0.1').catch((error: unknown) => {
+    // A machine without any IPv4 address has ::1 only.
+    if (!isPluginError(error, 'unreachable')) throw error;
+    return open('::1');
+  });
   return { ...listener, url: `${listener.url}/${secret}/` };
 }
 

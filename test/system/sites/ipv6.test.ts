@@ -1,14 +1,17 @@
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { stringify } from 'yaml';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { digestIn } from '../../../lib/content/oci/reference.ts';
+import { mirrorPort } from '../../../lib/update/mirror/mirrorUnit.ts';
 import { gatherTrust, noTrust } from '../../../lib/update/install/agentTrust.ts';
 import { SimulatedCluster } from '../../fakes/cluster/simulatedCluster.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
+import { makeMirror, trustMirror } from '../../support/mirror.ts';
 import { requireLoopDevices } from '../../support/loopDevice.ts';
 import { makeArchive, soundFiles } from '../../support/release/graphArchive.ts';
 import { executableOf } from '../../support/program/executables.ts';
@@ -53,10 +56,10 @@ describe('a machine without an IPv4 address', function () {
     return run('unshare', ['-nm', 'bash', '-c', script.join('\n')], { env });
   };
   /** Lets podman find the images of the release at a host, as a mirror set does. */
-  const writeMirror = async (host: string, repository: string): Promise<void> => {
+  const writeMirror = async (host: string, repository: string, hasTls = false): Promise<void> => {
     const tables = made.result.metadata.images.map((image) => {
       const source = image.split('@')[0] ?? '';
-      return `[[registry]]\nprefix = "${source}"\nlocation = "${source}"\n[[registry.mirror]]\nlocation = "${host}/${repository}"\ninsecure = true\n`;
+      return `[[registry]]\nprefix = "${source}"\nlocation = "${source}"\n[[registry.mirror]]\nlocation = "${host}/${repository}"\ninsecure = ${!hasTls}\n`;
     });
     await writeFile(join(folder, 'registries.conf'), [...new Set(tables)].join('\n'));
     await writeFile(join(folder, 'policy.json'), '{"default":[{"type":"insecureAcceptAnything"}]}');
@@ -117,6 +120,56 @@ describe('a machine without an IPv4 address', function () {
     );
     expect(code, `${stderr}\n${await readFile(join(folder, 'served'), 'utf8')}`).to.equal(0);
     expect(stdout).to.contain(digestIn(image));
+  });
+
+  it('serves a bundle to itself, at the loopback address of IPv6', async () => {
+    // skopeo and podman before 2023 read no reference with an IPv6 address.
+    const url = `http://[::1]:5002/v2/openshift/release/manifests/${made.release.digest}`;
+    const { code, stdout, stderr } = await runInside(
+      `${product('oc-adm_upgrade_bundle', 'serve', made.path, '--listen=[::1]:5002', '--host=::1', ...trusting())} >/dev/null 2>&1 & await 'http://[::1]:5002/v2/'`,
+      `curl -sgf '${url}' | sha256sum`,
+    );
+    expect(code, stderr).to.equal(0);
+    expect(`sha256:${stdout.split(' ')[0] ?? ''}`).to.equal(made.release.digest);
+  });
+
+  it('shows the page of status --web at the loopback address of IPv6', async () => {
+    const page = "{ html: 'the page', policy: '', data: () => 1 }";
+    const context = '{ log() {}, signal: AbortSignal.timeout(30_000) }';
+    const script = `import { servePage } from '${fileURLToPath(new URL('../../../lib/content/server/pageServer.ts', import.meta.url))}';
+const server = await servePage(${page}, ${context});
+console.log(server.host, await (await fetch(server.url)).text());
+await server.close();`;
+    await writeFile(join(folder, 'page.mjs'), script);
+    const { stdout, stderr } = await runInside(`'${process.execPath}' '${folder}/page.mjs'`);
+    expect(stdout, stderr).to.equal('::1 the page\n');
+  });
+
+  describe('with a mirror of a control plane node', () => {
+    const image = (component: string): string => made.result.metadata.components[component] ?? expect.fail();
+    let serve: string;
+    beforeEach(async () => {
+      const folders = await makeMirror(folder, made.path, [registryName]);
+      // The listening address of the unit (mirrorUnit).
+      serve = `${product('oc-adm_upgrade_bundle', 'mirror-serve', `--listen=[::]:${mirrorPort}`, ...folders)} >/dev/null 2>'${folder}/served' & await 'https://[::1]:${mirrorPort}/v2/'`;
+      await writeMirror(`${registryName}:${mirrorPort}`, 'openshift-release-dev/ocp-v4.0-art-dev', true);
+    });
+    it('pulls by the name of the mirror, which the CA and the certificate permit', async () => {
+      await trustMirror(folder, join(folder, 'ca.crt'), [registryName]);
+      const { code, stdout, stderr } = await runInside(
+        serve,
+        pull(image('etcd')),
+        'podman images --digests --format "{{.Digest}}"',
+      );
+      expect(code, `${stderr}\n${await readFile(join(folder, 'served'), 'utf8')}`).to.equal(0);
+      expect(stdout).to.contain(digestIn(image('etcd')));
+    });
+
+    it('pulls nothing if it does not have the CA', async () => {
+      const { code, stderr } = await runInside(serve, pull(image('etcd')));
+      expect(code).not.to.equal(0);
+      expect(stderr).to.match(/x509|certificate/);
+    });
   });
 });
 

@@ -2,7 +2,9 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
+import { mirrorPort } from '../../../lib/update/mirror/mirrorUnit.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { makeMirror, trustMirror } from '../../support/mirror.ts';
 import { executableOf } from '../../support/program/executables.ts';
 import { requireRoot, storageIn } from '../../support/archive/storeReader.ts';
 import { requirePeer, run } from '../../support/peers.ts';
@@ -26,6 +28,7 @@ describe('a node that joins a cluster of 4.22 or later', function () {
   requirePeer(this, 'skopeo', 'podman', 'curl');
   let made: TestBundle;
   let folder: string;
+  let folders: string;
   before(async function () {
     await requireRoot(this);
     made = await makeBundle({ version: '4.22.3', components: ['etcd', 'rhel-coreos'], listOfOne: 'etcd' });
@@ -33,15 +36,17 @@ describe('a node that joins a cluster of 4.22 or later', function () {
   after(() => (made as TestBundle | undefined)?.remove());
   beforeEach(async () => {
     folder = await mkdtemp(join(tmpdir(), 'joining-'));
+    folders = (await makeMirror(folder, made.path, ['10.9.0.2', '10.9.0.3'])).join(' ');
+    await trustMirror(folder, join(folder, 'ca.crt'), ['localhost', '10.9.0.2', '10.9.0.3']);
   });
   afterEach(() => rm(folder, { recursive: true, force: true }));
 
-  /** Boots a node whose mirrors are these, in their order: 10.9.0.2 serves the bundle, and 10.9.0.3 is off. */
+  /** Boots a node whose mirrors are these, in their order: 10.9.0.2 is a control plane node, and 10.9.0.3 is off. */
   const boot = async (component: string, ...mirrors: string[]): Promise<string> => {
     const image = made.result.metadata.components[component] ?? expect.fail();
     const source = image.split('@')[0] ?? '';
     const tables = mirrors.map(
-      (host) => `[[registry.mirror]]\nlocation = "${host}:9690/openshift/release"\ninsecure = true\n`,
+      (host) => `[[registry.mirror]]\nlocation = "${host}:${mirrorPort}/openshift-release-dev/ocp-v4.0-art-dev"\n`,
     );
     await writeFile(
       join(folder, 'registries.conf'),
@@ -49,8 +54,8 @@ describe('a node that joins a cluster of 4.22 or later', function () {
     );
     await writeFile(join(folder, 'policy.json'), '{"default":[{"type":"insecureAcceptAnything"}]}');
     await writeFile(join(folder, 'first-boot'), firstBoot);
-    const trust = `--signature-keyring=${made.keyFile} --trust-fingerprint=${made.key.fingerprint}`;
-    const serve = `${process.execPath} ${executableOf('oc-adm_upgrade_bundle')} serve ${made.path} ${trust} --listen=10.9.0.2:9690`;
+    // As the unit of the mirror (mirrorUnit).
+    const serve = `${process.execPath} ${executableOf('oc-adm_upgrade_bundle')} mirror-serve --listen=[::]:${mirrorPort} ${folders}`;
     const script = `set -e
 ip link set lo up
 ip link add m0 type veth peer name c0
@@ -62,12 +67,14 @@ nsenter -t $other -n sh -c 'ip link set lo up; ip addr add 10.9.0.2/24 dev m0; i
 ip addr add 10.9.0.1/24 dev c0
 ip link set c0 up
 nsenter -t $other -n ${serve} >/dev/null 2>'${folder}/served' </dev/null & served=$!
-for i in $(seq 100); do curl -s -o /dev/null http://10.9.0.2:9690/v2/ && break; sleep 0.1; done
+for i in $(seq 100); do curl -sk -o /dev/null https://10.9.0.2:${mirrorPort}/v2/ && break; sleep 0.1; done
 bash '${folder}/first-boot' '${image}' '${folder}'`;
     const env = {
       ...process.env,
       ...(await storageIn(join(folder, 'store'))),
       CONTAINERS_REGISTRIES_CONF: join(folder, 'registries.conf'),
+      // The certs.d of this user is that of the node.
+      HOME: folder,
     };
     const { stdout, stderr, code } = await run('unshare', ['-nm', 'bash', '-c', script], { env });
     expect(code, stderr).to.equal(0);
