@@ -124,13 +124,15 @@ export async function requireRuntimeStore({ host, main, config }: HostStorage, c
  * read storage.conf by other rules than the program that copies, such as podman 6 beside skopeo 1.22.
  */
 export async function runPodman(
-  { host, main: { driver, graphRoot, runRoot } }: HostStorage,
+  { host, main: { driver, graphRoot, runRoot }, config: { mountProgram } }: HostStorage,
   args: readonly string[],
   context: Context,
 ): Promise<ProgramResult | undefined> {
   if ((await findProgram(host, 'podman')) === undefined) return undefined;
   const store = ['--root', graphRoot, '--runroot', runRoot, '--storage-driver', driver];
-  return runProgram(host, 'podman', [...store, ...args], context);
+  // With a named store, podman ignores the options of storage.conf.
+  const options = mountProgram === undefined ? [] : ['--storage-opt', `overlay.mount_program=${mountProgram}`];
+  return runProgram(host, 'podman', [...store, ...options, ...args], context);
 }
 
 function otherStore(why: string): PluginError {

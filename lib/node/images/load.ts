@@ -167,7 +167,7 @@ async function recountImages(
   if (!first) return 'podman';
   const count = `${missing.length} of ${images.length} images`;
   throw new PluginError('incomplete', `podman does not see ${count} in ${store.graphRoot}, such as ${first.name}`, {
-    hint: 'Check that storage.conf names the driver of the store, and run the same command again.',
+    hint: 'Check whether another program removes images from that store, and run the same command again.',
   });
 }
 

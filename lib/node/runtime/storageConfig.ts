@@ -13,6 +13,8 @@ export interface StorageConfig {
   readonly runRoot: string;
   /** The store of images if it is not the one of containers; undefined if they share one. */
   readonly imageStore: string | undefined;
+  /** The program that mounts overlays, which hosts need if their file system has no overlays of its own; by default none. */
+  readonly mountProgram: string | undefined;
   readonly additionalStores: readonly string[];
 }
 
@@ -43,6 +45,7 @@ export async function readStorageConfig(host: Host, rules: StorageRules): Promis
     graphRoot: last('storage.graphroot') || '/var/lib/containers/storage',
     runRoot: last('storage.runroot') || '/run/containers/storage',
     imageStore: last('storage.imagestore') || undefined,
+    mountProgram: last('storage.options.overlay.mount_program') || last('storage.options.mount_program') || undefined,
     additionalStores: joinLists(files, 'storage.options.additionalimagestores'),
   };
 }

@@ -1,8 +1,8 @@
-import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { appendFile, chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { HostStorage, requireRuntimeStore } from '../../../lib/node/images/hostStorage.ts';
+import { HostStorage, requireRuntimeStore, runPodman } from '../../../lib/node/images/hostStorage.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { run } from '../../support/peers.ts';
@@ -59,6 +59,20 @@ describe('HostStorage', () => {
       await addProgram('skopeo', `[ "$1" = -v ] && echo skopeo version ${version} || exit 1`);
       expect((await open()).main.graphRoot, version).to.equal(`${folder}/${name}`);
     }
+  });
+
+  it('names its store to podman, with the program that mounts its overlays', async () => {
+    await addProgram('podman', 'echo "$@"');
+    await addProgram('skopeo', `echo 'reference "[vfs@${folder}/main+/run]localhost/x" does not resolve' >&2; exit 1`);
+    const args = async (): Promise<string | undefined> =>
+      (await runPodman(await open(), ['images'], makeContext()))?.stdout.trim();
+    const store = `--root ${folder}/main --runroot ${folder}/run --storage-driver vfs`;
+    expect(await args()).to.equal(`${store} images`);
+    await appendFile(
+      join(folder, 'main.conf'),
+      '[storage.options.overlay]\nmount_program = "/usr/bin/fuse-overlayfs"\n',
+    );
+    expect(await args()).to.equal(`${store} --storage-opt overlay.mount_program=/usr/bin/fuse-overlayfs images`);
   });
 
   describe('requireRuntimeStore', () => {

@@ -10,7 +10,7 @@ import { storageCases, type StorageCase } from './storageCases.ts';
 
 const usual = {
   ...{ driver: 'overlay', graphRoot: '/var/lib/containers/storage', runRoot: '/run/containers/storage' },
-  ...{ imageStore: undefined, additionalStores: [] },
+  ...{ imageStore: undefined, mountProgram: undefined, additionalStores: [] },
 };
 
 describe('readStorageConfig', () => {
