@@ -1,13 +1,17 @@
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { pipeline } from 'node:stream';
 import { expect } from 'chai';
 import { stringify } from 'yaml';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { digestIn } from '../../../lib/content/oci/reference.ts';
 import { mirrorPort } from '../../../lib/update/mirror/mirrorUnit.ts';
 import { gatherTrust, noTrust } from '../../../lib/update/install/agentTrust.ts';
+import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
+import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { makeKubeconfigFolder } from '../../support/kubeconfig.ts';
 import { SimulatedCluster } from '../../fakes/cluster/simulatedCluster.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
@@ -18,6 +22,7 @@ import { executableOf } from '../../support/program/executables.ts';
 import { requireRoot, storageIn } from '../../support/archive/storeReader.ts';
 import { requirePeer, run, runSuccessfully, type RunResult } from '../../support/peers.ts';
 
+const ignore = (): void => undefined;
 const registryName = 'registry.site.test';
 
 describe('a machine without an IPv4 address', function () {
@@ -133,16 +138,33 @@ describe('a machine without an IPv4 address', function () {
     expect(`sha256:${stdout.split(' ')[0] ?? ''}`).to.equal(made.release.digest);
   });
 
-  it('shows the page of status --web at the loopback address of IPv6', async () => {
-    const page = "{ html: 'the page', policy: '', data: () => 1 }";
-    const context = '{ log() {}, signal: AbortSignal.timeout(30_000) }';
-    const script = `import { servePage } from '${fileURLToPath(new URL('../../../lib/content/server/pageServer.ts', import.meta.url))}';
-const server = await servePage(${page}, ${context});
-console.log(server.host, await (await fetch(server.url)).text());
-await server.close();`;
-    await writeFile(join(folder, 'page.mjs'), script);
-    const { stdout, stderr } = await runInside(`'${process.execPath}' '${folder}/page.mjs'`);
-    expect(stdout, stderr).to.equal('::1 the page\n');
+  it('shows status --web at the loopback address of IPv6, from an API server at an IPv6 address', async () => {
+    const server = await startApiServer({ openshift: '4.19.3' });
+    server.put(upgradeBundleDefinition());
+    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle-reports' } });
+    // The namespace reaches the server by a socket of the file system.
+    const socket = join(folder, 'api');
+    const { port } = new URL(server.url);
+    const bridge = createServer((client) => void pipeline(client, connect(Number(port), '127.0.0.1'), client, ignore));
+    bridge.listen(socket);
+    await writeFile(
+      join(folder, 'bridge.mjs'),
+      `import { connect, createServer } from 'node:net';
+createServer((client) => client.pipe(connect('${socket}')).pipe(client)).listen(7000, '::1');`,
+    );
+    const cluster = { server: 'http://[::1]:7000' };
+    await using kubeconfigs = await makeKubeconfigFolder();
+    const kubeconfig = await kubeconfigs.write({ cluster });
+    const { stdout, stderr } = await runInside(
+      `'${process.execPath}' '${folder}/bridge.mjs' & await '${cluster.server}/version'`,
+      `${product('oc-adm_upgrade_bundle', 'status', '--web', `--kubeconfig=${kubeconfig}`)} >'${folder}/url' & for i in $(seq 100); do [ -s '${folder}/url' ] && break; sleep 0.1; done`,
+      `curl -sgf "$(cat '${folder}/url')" | head -c 15; echo; cat '${folder}/url'`,
+    );
+    bridge.close();
+    await server.stop();
+    const [page, url] = stdout.split('\n');
+    expect(page, stderr).to.equal('<!doctype html>');
+    expect(url).to.match(/^http:\/\/\[::1\]:\d+\//);
   });
 
   describe('with a mirror of a control plane node', () => {
