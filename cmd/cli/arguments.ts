@@ -28,8 +28,9 @@ export async function readArguments(
 ): Promise<Record<string, unknown>> {
   const options: OptionRecord = { ...commonOptions, ...own };
   const [unexpected] = rest;
-  checkNames(values, options, positionals);
+  // First, because the parser reads `-o=` as an option with the name “=”.
   checkWords(words, options);
+  checkNames(values, options, positionals);
   if (unexpected !== undefined) throw tooMany(String(unexpected), values, positionals);
   const args: Record<string, unknown> = {};
   for (const [name, option] of Object.entries(options)) {
@@ -114,7 +115,7 @@ async function readValue(name: string, option: Option, given: readonly unknown[]
     .flat()
     .filter((value) => value !== undefined)
     .map((value) => (option.anyCase && typeof value === 'string' ? value.toLowerCase() : value))
-    .map((value) => (typeof value === 'string' ? (option.synonyms?.[value] ?? withoutKind(value, option)) : value))
+    .map((value) => (typeof value === 'string' ? withoutKind(synonymOf(value, option), option) : value))
     .map((value) => (option.isTime ? readSeconds(value) : value));
   if (values.length > 1 && !option.repeatable) throw new PluginError('usage', `${name} is given more than once`);
   if (values.length === 0 && option.required) throw new PluginError('usage', `${name} is missing`);
@@ -156,6 +157,10 @@ export async function checkValue(
       hint: similar && `Did you mean ${similar}?`,
     });
   }
+}
+
+function synonymOf(value: string, { synonyms = {} }: Option): string {
+  return Object.hasOwn(synonyms, value) ? (synonyms[value] ?? value) : value;
 }
 
 /** The kinds that oc prints before names, as it takes them: `node/worker-0`. */

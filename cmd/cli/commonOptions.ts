@@ -43,15 +43,15 @@ export function withVersion(options: OptionRecord = {}): OptionRecord {
   return { ...(options['version'] === undefined && versionOption), ...options };
 }
 
-const spellings: Readonly<Record<string, string>> = {
-  '--color': '--color=always',
-  '--no-color': '--color=never',
-  '--dry-run': '--dry-run=client',
-  '--dry-run=true': '--dry-run=client',
-  '--dry-run=false': '--dry-run=none',
-};
+const spellings = new Map([
+  ['--color', '--color=always'],
+  ['--no-color', '--color=never'],
+  ['--dry-run', '--dry-run=client'],
+  ['--dry-run=true', '--dry-run=client'],
+  ['--dry-run=false', '--dry-run=none'],
+]);
 
 /** Returns the usual spelling of a word: `--dry-run` and `--color` have no separate value. */
 export function normalizeWord(word: string): string {
-  return spellings[word] ?? word;
+  return spellings.get(word) ?? word;
 }

@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream';
 import type { Argv, Options } from 'yargs';
 import { PluginError } from '../../lib/errors.ts';
-import { readArguments, type ParsedLine } from './arguments.ts';
+import { camelCase, readArguments, type ParsedLine } from './arguments.ts';
 import {
   defaultName,
   defaultOf,
@@ -44,6 +44,7 @@ export async function parse(
   if (words.length === 0 || /^(--help|-h)$/.test(others.join(' '))) return formatHelp(program, named, { width });
   if (/^(--all --help|--help --all)$/.test(words.join(' ')))
     return formatHelp(program, undefined, { width, isWhole: true });
+  checkInherited(words);
   let printed = '';
   const parser = await createParser(program);
   if (defaultOf(program) === undefined) {
@@ -75,6 +76,14 @@ export async function parse(
   }
   await parser.parseAsync(words);
   return printed;
+}
+
+/** Throws `usage` for an option with the name of a member of each object, such as `--constructor`, on which the parser breaks. */
+function checkInherited(words: readonly string[]): void {
+  for (const word of words.slice(0, [...words, '--'].indexOf('--'))) {
+    const [, name = ''] = /^--?([^=]*)/.exec(word) ?? [];
+    if (camelCase(name) in {}) throw new PluginError('usage', `unknown option ${word.replace(/=.*/s, '')}`);
+  }
 }
 
 /** Adds the options of a configuration file. Commands without one do not load its parser. */

@@ -86,6 +86,21 @@ describe('the arguments of commands', () => {
       expect(tried.size).to.be.greaterThan(30);
     });
 
+  it('name the short option that has no value after its “=”', async () => {
+    const line = readLine('upgrade-bundle', 'status', '-o=');
+    expect((await failureOf(line, 'usage')).message).to.equal('--output needs a value');
+  });
+
+  it('may have the names of members that each object of the language has', async () => {
+    expect(await readLine('upgrade-bundle', 'inspect', 'constructor')).to.include({ bundle: 'constructor' });
+    const action = await failureOf(readLine('mirror-registry', 'certs', 'toString'), 'usage');
+    expect(action.message).to.match(/^<action> cannot be “toString”/);
+    for (const name of ['--constructor', '--to-string', '--__proto__']) {
+      const option = await failureOf(readLine('upgrade-bundle', 'status', name), 'usage');
+      expect(option.message).to.equal(`unknown option ${name}`);
+    }
+  });
+
   it('are refused if an option is given that acts only with another one', async () => {
     const samples: Record<string, string> = {
       'download-dir': 'd',
