@@ -21,6 +21,9 @@ export interface Topic {
   readonly text: string;
 }
 
+/** The code in a line that this program printed: `error (tls): …`, `"code":"tls"`, or the advice `… explain tls`. */
+const pastedCode = /\(([a-z-]+)\)(?=:?(?:\s|$))|"code": ?"([a-z-]+)"|\bexplain ([a-z-]+)$/i;
+
 let topics: readonly Topic[] | undefined;
 
 /** Returns all names that the pages explain. A reason is there for each condition that may have it. */
@@ -38,12 +41,13 @@ export function listTopics(): readonly Topic[] {
  */
 export function findTopics(text: string): readonly Topic[] {
   const named = (word: string): Topic[] => listTopics().filter(({ name }) => name.toLowerCase() === word.toLowerCase());
-  const [, code = text.trim()] = /\(([a-z-]+)\):? |"code": ?"([a-z-]+)"/i.exec(text)?.filter(Boolean) ?? [];
+  const [, code = text.replace(/^[^\w]+|[^\w]+$/g, '')] = pastedCode.exec(text)?.filter(Boolean) ?? [];
   const whole = named(code);
   if (whole.length > 0) return whole;
-  // A word of a sentence may be the name of a code, such as “conflict”.
+  // A word of a sentence may be the name of a code, such as “conflict”; none has a hyphen there.
   const words = [...new Set(text.split(/[^\w-]+/))];
-  const inside = words.flatMap((word) => named(word).filter(({ name, kind }) => name === word && kind !== 'code'));
+  const isName = (word: string, { name, kind }: Topic): boolean => name === word && (kind !== 'code' || /-/.test(name));
+  const inside = words.flatMap((word) => named(word).filter((topic) => isName(word, topic)));
   if (inside.length > 0) return inside;
   const similar = findSimilar(
     text.toLowerCase(),

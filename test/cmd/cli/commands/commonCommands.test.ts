@@ -80,6 +80,11 @@ describe('every program', () => {
       ],
       ['blocker  pull-always  deployment/web: pulls at every start', ['pull-always']],
       ['PULL-ALWAYS', ['pull-always']],
+      ['more: oc adm-upgrade-bundle explain digest-mismatch', ['digest-mismatch']],
+      ['error (tls):', ['tls']],
+      ['(tls)', ['tls']],
+      ['“Held”,', ['Held']],
+      ['failed with not-found', ['not-found']],
     ] as const)
       expect([...new Set(findTopics(text).map(({ name }) => name))], text).to.deep.equal([...new Set(names)]);
     const { hint } = await failureOf(
