@@ -23,6 +23,13 @@ export function formatJsonPath(template: string, data: unknown): string {
   return text;
 }
 
+/** Throws `usage` for the value of an `-o` with a template that is empty or malformed. */
+export function checkJsonPath(output: string): void {
+  const [, template] = /^jsonpath=(.*)$/s.exec(output) ?? [];
+  if (template === '') throw invalid(template, 'it has no template');
+  if (template !== undefined) formatJsonPath(template, {});
+}
+
 /** Returns the text of the parts from `start` to an `{end}`, and the index after them. */
 function fill(parts: readonly RegExpExecArray[], start: number, data: unknown, template: string): [string, number] {
   let text = '';
@@ -79,7 +86,7 @@ function stepOf([, field, quoted, index, all, where, is]: RegExpExecArray): Step
 }
 
 function take(step: Step, value: unknown): unknown[] {
-  if ('field' in step) return isFields(value) ? [value[step.field]] : [];
+  if ('field' in step) return isFields(value) && Object.hasOwn(value, step.field) ? [value[step.field]] : [];
   if ('all' in step && isFields(value)) return Object.values(value);
   if (!Array.isArray(value)) return [];
   if ('index' in step) return [value.at(step.index)];

@@ -12,7 +12,7 @@ import { defineCommand } from '../../cli/command.ts';
 import { Lines } from '../../../lib/lines.ts';
 import { isDataForm, openEventFormat } from '../../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../../cli/options.ts';
-import { formatJsonPath } from './jsonPath.ts';
+import { checkJsonPath, formatJsonPath } from './jsonPath.ts';
 import { recordArgument } from './record.ts';
 import { formatStatus, formatTitleText } from './statusText.ts';
 import { formatTitle, type ClusterStatus } from './statusView.ts';
@@ -30,7 +30,7 @@ export const command = defineCommand({
     watch: { type: 'boolean', alias: 'w', describe: 'Show changes until the update has ended' },
     restore: { type: 'boolean', describe: 'Print the steps that restore the last backup of etcd' },
     web: { type: 'boolean', describe: 'Show changes on a web page of this machine until Ctrl-C' },
-    ...outputOption('wide', 'name', 'jsonpath='),
+    output: { ...outputOption('wide', 'name', 'jsonpath=').output, check: checkJsonPath },
     ...clusterAccessOptions,
   },
   examples: [
