@@ -200,6 +200,16 @@ async function requireWindow({ windows = [], windowNeeds }: Partial<BundleReques
   });
 }
 
+/** Returns the windows of the command line; none for `always`, and undefined if it has no such option. Throws `usage`. */
+function readWindows(given: readonly string[]): readonly string[] | undefined {
+  const windows = [...new Set(given.filter((text) => text !== 'always'))];
+  if (windows.length > 0 && given.includes('always'))
+    throw new PluginError('usage', '--window cannot be “always” and a time', {
+      hint: 'Give the windows that the update may start in, or --window=always alone to remove them.',
+    });
+  return given.length === 0 ? undefined : windows;
+}
+
 /** Reads the settings of the update. `extras`: the extra images of the bundle; undefined if it was not read. */
 function readSettings(
   args: Arguments<typeof options>,
@@ -209,7 +219,7 @@ function readSettings(
   const { backup, backupTo, acknowledge, acceptRisk, ignore } = args;
   return {
     ...{ backup, backupTo, windowNeeds: args.windowNeeds },
-    windows: args.window.length === 0 ? undefined : [...new Set(args.window.filter((text) => text !== 'always'))],
+    windows: readWindows(args.window),
     hold: args.hold ? true : undefined,
     holdBetween: args.holdBetween ? true : undefined,
     controlPlaneOnly: args.controlPlaneOnly ? true : undefined,

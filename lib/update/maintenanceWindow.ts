@@ -72,7 +72,7 @@ function parseWindow(text: string): WeeklyWindow {
   const [, days = '', hour, minute, endHour, endMinute, zone = ''] = form.exec(text) ?? [];
   const [from, to] = [Number(hour) * 60 + Number(minute), Number(endHour) * 60 + Number(endMinute)];
   const isTime = from < 24 * 60 && to <= 24 * 60 && Number(minute) < 60 && Number(endMinute) < 60;
-  const named = days === 'daily' ? dayNames.map((_, index) => index) : days.split(',').flatMap(readDays);
+  const named = days.toLowerCase() === 'daily' ? dayNames.map((_, index) => index) : days.split(',').flatMap(readDays);
   if (zone === '' || !isTime || named.includes(-1))
     throw new PluginError('usage', `“${text}” is not a maintenance window`, {
       hint: 'Give days, times and a time zone: “Sat 22:00-04:00 Europe/Berlin”, “Mon-Fri,Sun 01:00-05:00 UTC” or “daily 01:00-05:00 UTC”.',

@@ -112,7 +112,11 @@ describe('a maintenance window', () => {
         ).hint,
         text,
       ).to.match(/Europe\/Berlin/);
-    for (const text of ['sat,SUN 1:00-5:00 UTC', 'Fri-Mon 00:00-24:00 America/Argentina/Buenos_Aires'])
+    for (const text of [
+      'sat,SUN 1:00-5:00 UTC',
+      'Daily 1:00-5:00 UTC',
+      'Fri-Mon 00:00-24:00 America/Argentina/Buenos_Aires',
+    ])
       checkWindow(text);
   });
 });

@@ -87,7 +87,12 @@ describe('a dry run', () => {
       .to.contain('+  windows:\n+    - Sat 22:00-04:00 Europe/Berlin\n')
       .and.to.contain('+  windowNeeds: 90m\n')
       .and.to.match(/^Maintenance window: (?:open until|the update begins from) .* Europe\/Berlin(?: on)?\.$/m);
-    for (const args of [[window, '--window-needs=7h'], ['--window=Sat 22:00'], ['--window-needs=2d']]) {
+    for (const args of [
+      [window, '--window-needs=7h'],
+      [window, '--window=always'],
+      ['--window=Sat 22:00'],
+      ['--window-needs=2d'],
+    ]) {
       const refused = await apply(...args);
       expect([refused.code, refused.stdout], refused.stderr).to.deep.equal([2, '']);
     }
@@ -154,7 +159,9 @@ describe('status without an update', () => {
     expect((await status('-o', 'jsonpath={.__proto__}{.spec.constructor}.')).stdout).to.equal('.\n');
     await server.stop();
     for (const template of ['', '{.a', '{end}', '{range .a}', '{a b}'])
-      expect((await status('-o', `jsonpath=${template}`)).stderr, template).to.match(/^error \(usage\): --output: json/);
+      expect((await status('-o', `jsonpath=${template}`)).stderr, template).to.match(
+        /^error \(usage\): --output: json/,
+      );
     await kubeconfigs.remove();
   });
 });
