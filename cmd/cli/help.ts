@@ -98,7 +98,10 @@ function formatOptions(command: Pick<Command, 'options' | 'examples'>, program: 
   const hasList = program.commands.some((entry) => commandNameOf(entry) === 'options');
   return groupOptions(command).map(([group, own]) => {
     if (group !== clusterGroup || !hasList) return formatOptionList(group, own, width);
-    return `Use "${program.name} options" for a list of options that choose the cluster, such as --kubeconfig.`;
+    return wrap(
+      `Use "${program.name} options" for a list of options that choose the cluster, such as --kubeconfig.`,
+      width,
+    );
   });
 }
 

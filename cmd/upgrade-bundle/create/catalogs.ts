@@ -10,7 +10,7 @@ export const catalogOptions = {
   catalog: {
     type: 'string',
     repeatable: true,
-    describe: 'Catalog image to take operators from, such as registry.redhat.io/redhat/redhat-operator-index:v4.20',
+    describe: 'Catalog image to take operators from, such as the redhat-operator-index of registry.redhat.io',
     check: checkImage,
   },
   operator: {

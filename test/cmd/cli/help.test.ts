@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { commonOptions, versionOption } from '../../../cmd/cli/commonOptions.ts';
 import type { Option } from '../../../cmd/cli/command.ts';
-import { clusterGroup, groupOptions } from '../../../cmd/cli/help.ts';
+import { clusterGroup, formatHelp, groupOptions } from '../../../cmd/cli/help.ts';
 import { normalizeWords, parse } from '../../../cmd/cli/program.ts';
 import { programs } from '../../support/project/docs.ts';
 
@@ -45,6 +45,17 @@ describe('the help of a command', () => {
       (await import('../../../cmd/upgrade-bundle/create/create.ts')).command,
     );
     expect([heading, ...Object.keys(usual)]).to.deep.equal(['Usual:', 'version', 'arch', 'pull-secret', 'output']);
+  });
+
+  it('fits a terminal of 80 columns, except examples, which can be copied', async () => {
+    const wide: string[] = [];
+    for (const program of programs)
+      for (const entry of program.commands) {
+        const text = await formatHelp(program, entry, { width: 80 });
+        const lines = text.split('\n').filter((line) => !line.startsWith(`  ${program.name} `));
+        wide.push(...lines.filter((line) => line.length > 80));
+      }
+    expect(wide).to.deep.equal([]);
   });
 
   it('lists what DaemonSets run only with --all, and TAB does not offer it', async () => {
