@@ -127,7 +127,7 @@ async function readValue(name: string, option: Option, given: readonly unknown[]
 /** Checks a value of an option. Throws `usage`, and `not-found` and `not-readable` for a file that cannot be read. */
 export async function checkValue(
   name: string,
-  { type, choices, range, check, isTime, suggest }: Option,
+  { type, choices, range, check, isTime, suggest, alsoTakes }: Option,
   value: unknown,
 ): Promise<void> {
   if (type === 'number') {
@@ -143,7 +143,8 @@ export async function checkValue(
     throw new PluginError('usage', `${name} needs a value`);
   try {
     await check?.(value);
-    if (suggest === 'files') await checkFile(value);
+    const isFile = alsoTakes === 'url' ? !value.includes('://') : alsoTakes === undefined || value !== '-';
+    if (suggest === 'files' && isFile) await checkFile(value);
   } catch (error) {
     if (!isPluginError(error)) throw error;
     const code = error.code === 'not-found' || error.code === 'not-readable' ? error.code : 'usage';

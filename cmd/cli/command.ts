@@ -47,6 +47,8 @@ export interface Option {
   readonly isTime?: true;
   /** The smallest and the largest accepted number. */
   readonly range?: readonly [number, number];
+  /** In place of the name of a file: a URL, or `-` for the standard input. */
+  readonly alsoTakes?: 'url' | 'stdin';
   /** Throws a PluginError for an invalid value, before the choices are checked. The name of the option is added to the message. */
   readonly check?: (value: string) => Promise<void> | void;
   /** The heading in the help. */

@@ -46,7 +46,8 @@ export function findTopics(text: string): readonly Topic[] {
   if (whole.length > 0) return whole;
   // A word of a sentence may be the name of a code, such as “conflict”; none has a hyphen there.
   const words = [...new Set(text.split(/[^\w-]+/))];
-  const isName = (word: string, { name, kind }: Topic): boolean => name === word && (kind !== 'code' || /-/.test(name));
+  const isName = (word: string, { name, kind }: Topic): boolean =>
+    name === word && (kind !== 'code' || name.includes('-'));
   const inside = words.flatMap((word) => named(word).filter((topic) => isName(word, topic)));
   if (inside.length > 0) return inside;
   const similar = findSimilar(

@@ -9,6 +9,7 @@ export const imageListOption = {
     type: 'string',
     describe: 'File with additional images, one on each line, with # before comments; - for the standard input',
     suggest: 'files',
+    alsoTakes: 'stdin',
   },
 } as const satisfies OptionRecord;
 

@@ -33,6 +33,7 @@ export const command = defineCommand({
       type: 'string',
       describe: 'Archive of graph data (path or URL), instead of a graph',
       suggest: 'files',
+      alsoTakes: 'url',
     },
     'from-dir': { ...fromDir, describe: 'Mirror directory or bundle with the releases of a path, for --graph-data' },
     'graph-url': graphUrl,

@@ -24,6 +24,7 @@ export const mirrorOptions = {
     describe:
       'ImageSetConfiguration of oc-mirror with the releases, - for the standard input; options on the command line replace its fields',
     suggest: 'files',
+    alsoTakes: 'stdin',
   },
   'additional-image': {
     type: 'string',
@@ -136,6 +137,7 @@ export const mirrorOptions = {
     type: 'string',
     describe: 'Archive of graph data (path or URL): mirror it as an image, with manifests for an update service',
     suggest: 'files',
+    alsoTakes: 'url',
     group: configuration,
   },
   'apply-release-image-signature': {

@@ -3,11 +3,10 @@ import { access, stat } from 'node:fs/promises';
 import { PluginError } from '../../../lib/errors.ts';
 
 /**
- * Checks that a file exists and is readable. Accepts `-`, the standard input, and each URL. Throws `not-found`, `not-readable`, and
+ * Checks that a file exists and is readable. Throws `not-found`, `not-readable`, and
  * `usage` for a folder.
  */
 export async function checkFile(path: string): Promise<void> {
-  if (path === '-' || path.includes('://')) return;
   const stats = await stat(path).catch(() => undefined);
   if (!stats) throw new PluginError('not-found', `there is no file ${path}`, { hint: 'Check the path.' });
   if (stats.isDirectory()) throw new PluginError('usage', `${path} is a folder`, { hint: 'Name a file.' });

@@ -34,6 +34,7 @@ export const createOptions = {
       'YAML file with options (kind BundleConfig, or ImageSetConfiguration of oc-mirror), - for the standard input; options on the ' +
       'command line replace those in it',
     suggest: 'files',
+    alsoTakes: 'stdin',
   },
   'print-config': {
     type: 'boolean',

@@ -136,13 +136,15 @@ describe('the arguments of commands', () => {
       for (const entry of program.commands) {
         const { options } = (await entry.load()).command;
         const own = entry.usage.split(' ', 1).filter((word) => word !== '$0');
-        for (const [name, { suggest }] of Object.entries<Option>(options)) {
+        for (const [name, { suggest, alsoTakes }] of Object.entries<Option>(options)) {
           if (suggest !== 'files') continue;
-          const line = normalizeWords([...own, `--${name}=/absent/file`]);
-          const { code, message } = await failureOf(parse(program, line, () => Promise.resolve()));
-          if (message.endsWith(' is missing')) continue;
-          expect([code, message]).to.deep.equal(['not-found', `--${name}: there is no file /absent/file`]);
-          found.push(name);
+          for (const file of ['/absent/file', ...(alsoTakes ? [] : ['http://a.test/file', '-'])]) {
+            const line = normalizeWords([...own, `--${name}=${file}`]);
+            const { code, message } = await failureOf(parse(program, line, () => Promise.resolve()));
+            if (message.endsWith(' is missing')) continue;
+            expect([code, message]).to.deep.equal(['not-found', `--${name}: there is no file ${file}`]);
+            found.push(name);
+          }
         }
       }
     expect(found).to.include.members([
