@@ -116,7 +116,8 @@ async function readValue(name: string, option: Option, given: readonly unknown[]
     .filter((value) => value !== undefined)
     .map((value) => (option.anyCase && typeof value === 'string' ? value.toLowerCase() : value))
     .map((value) => (typeof value === 'string' ? withoutKind(synonymOf(value, option), option) : value))
-    .map((value) => (option.isTime ? readSeconds(value) : value));
+    .map((value) => (option.isTime ? readSeconds(value) : value))
+    .map((value) => (option.type === 'number' && typeof value === 'string' ? readNumber(value) : value));
   if (values.length > 1 && !option.repeatable) throw new PluginError('usage', `${name} is given more than once`);
   if (values.length === 0 && option.required) throw new PluginError('usage', `${name} is missing`);
   for (const each of values) await checkValue(name, option, each);
@@ -173,6 +174,11 @@ const kindsOf: Partial<Record<Suggestion, RegExp>> = {
 function withoutKind(value: string, { suggest }: Option): string {
   const kind = suggest && kindsOf[suggest];
   return kind ? value.replace(kind, '') : value;
+}
+
+/** Returns a whole number of the command line; NaN if it is another text, such as a blank or `0x50`. */
+function readNumber(text: string): number {
+  return /^-?\d{1,15}$/.test(text) ? Number(text) : Number.NaN;
 }
 
 /** Returns a time of the command line in seconds; NaN if it is malformed. */

@@ -166,9 +166,9 @@ function toYargs(options: OptionRecord): Record<string, Options> {
 }
 
 // readArguments adds the defaults, because the parser does not tell them from given values.
-function toYargsOption({ type, alias, repeatable, isTime }: Option): Options {
+function toYargsOption({ type, alias, repeatable }: Option): Options {
   return {
-    ...(repeatable ? { array: true, string: true } : { type: isTime ? 'string' : type }),
+    ...(repeatable ? { array: true, string: true } : { type: type === 'boolean' ? type : 'string' }),
     ...(alias === undefined ? {} : { alias }),
     // The parser makes a help of its own before it runs a command. Without options it takes no time.
     hidden: true,

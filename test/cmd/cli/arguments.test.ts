@@ -91,6 +91,15 @@ describe('the arguments of commands', () => {
     expect((await failureOf(line, 'usage')).message).to.equal('--output needs a value');
   });
 
+  it('take no blank and no hexadecimal number for a number', async () => {
+    for (const text of [' ', '0x6', '6.0', '1e1']) {
+      const line = readLine('upgrade-bundle', 'create', '4.20.3', `--max-per-registry=${text}`);
+      expect((await failureOf(line, 'usage')).message).to.match(/^--max-per-registry must be a whole number/);
+    }
+    const line = await readLine('upgrade-bundle', 'create', '4.20.3', '--max-per-registry', '6');
+    expect(line).to.include({ maxPerRegistry: 6 });
+  });
+
   it('may have the names of members that each object of the language has', async () => {
     expect(await readLine('upgrade-bundle', 'inspect', 'constructor')).to.include({ bundle: 'constructor' });
     const action = await failureOf(readLine('mirror-registry', 'certs', 'toString'), 'usage');
