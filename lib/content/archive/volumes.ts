@@ -26,12 +26,12 @@ export function volumeName(path: string, index: number): string {
  * own beside others on FAT, with `._` before the same name: they are no tars.
  */
 export function tarOf(path: string): string | undefined {
-  return path.endsWith('.tar') && !isOfMacOs(path) ? path : parseVolumeName(path)?.path;
+  return /\.tar$/i.test(path) && !isOfMacOs(path) ? path : parseVolumeName(path)?.path;
 }
 
 /** Returns the path of the archive of a volume, with the number of the volume; undefined for any other name. */
 export function parseVolumeName(path: string): { readonly path: string; readonly index: number } | undefined {
-  const [, whole, digits] = /^(.+\.tar)\.(\d{3})$/s.exec(path) ?? [];
+  const [, whole, digits] = /^(.+\.tar)\.(\d{3})$/is.exec(path) ?? [];
   return whole === undefined || isOfMacOs(whole) ? undefined : { path: whole, index: Number(digits) };
 }
 

@@ -109,6 +109,17 @@ describe('oc adm-upgrade-bundle retain', () => {
     expect(find()?.['status']).to.equal(undefined);
   });
 
+  it('repeats what a mirror cannot read, also if it has the release', async () => {
+    installMirrors();
+    await retain(bundle.path, ...trust());
+    complete();
+    reportMirror(server, 'master-0', { versions: ['4.19.4'] });
+    reportMirror(server, 'master-1', { versions: ['4.19.4'], lacking: [`sha256:${'a'.repeat(64)}`] });
+    const again = JSON.parse((await retain(bundle.path, ...trust(), '-o', 'json')).stdout) as object;
+    expect(again).to.deep.include({ outcome: 'created', lacking: ['master-1'] });
+    expect(find()?.['status']).to.equal(undefined);
+  });
+
   it('says that no copy stays without mirrors, and keeps the record of the update', async () => {
     const digest = `sha256:${'a'.repeat(64)}`;
     const update = { ...record, metadata: { name: '4.19.4-x86-64' }, spec: { bundle: { digest } } };

@@ -15,6 +15,7 @@ import {
   listVolumeSets,
   openVolume,
   planVolumes,
+  tarOf,
   volumeName,
   Volumes,
 } from '../../../lib/content/archive/volumes.ts';
@@ -81,6 +82,19 @@ describe('findArchive', () => {
     const found = await findArchive(path);
     expect(found?.volumes.map((volume) => volume.path)).to.deep.equal([volumeName(path, 0)]);
     expect(found?.severed.map((volume) => volume.path)).to.deep.equal([volumeName(path, 2)]);
+  });
+
+  it('finds volumes with capitals in their names, as some systems write them on FAT', async () => {
+    const capitals = join(folder, 'UPGRADE.TAR');
+    await writeFile(`${capitals}.000`, 'aa');
+    await writeFile(`${capitals}.001`, 'b');
+    for (const name of [capitals, `${capitals}.001`])
+      expect((await findArchive(name))?.volumes).to.deep.equal([
+        { path: `${capitals}.000`, size: 2 },
+        { path: `${capitals}.001`, size: 1 },
+      ]);
+    expect(await listVolumeSets(folder)).to.deep.equal(['UPGRADE.TAR']);
+    expect(tarOf(capitals)).to.equal(capitals);
   });
 
   it('recognizes files, volumes and missing archives', async () => {

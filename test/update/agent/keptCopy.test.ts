@@ -2,6 +2,7 @@ import { mkdir, mkdtemp, open, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
+import type { VerifyTrust } from '../../../lib/bundle/signatureCheck.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { examineFiles } from '../../../lib/node/media/medium.ts';
 import { replicaPath } from '../../../lib/node/replica.ts';
@@ -10,7 +11,7 @@ import { AgentLoop } from '../../../lib/update/agent/agentLoop.ts';
 import { AgentPeers, connectToPeers } from '../../../lib/update/agent/agentPeers.ts';
 import { AgentServer } from '../../../lib/update/agent/agentServer.ts';
 import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
-import { readReport, reportKind } from '../../../lib/update/nodeReport.ts';
+import { formatNodeReport, readReport, reportKind } from '../../../lib/update/nodeReport.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
 import { node } from '../../fakes/cluster/site.ts';
 import { upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
@@ -27,12 +28,30 @@ class CompleteImages extends AgentImages {
   }
 }
 
+/** The images of a node that lost one of them, which takes as long to load as a test wants. */
+class LossyImages extends CompleteImages {
+  readonly loading = Promise.withResolvers<undefined>();
+  #isLost = true;
+
+  override async count(...args: Parameters<AgentImages['count']>) {
+    const { loaded, total } = await super.count(...args);
+    return { loaded: this.#isLost ? loaded - 1 : loaded, total };
+  }
+
+  override async load(...[, , , context]: Parameters<AgentImages['load']>): Promise<void> {
+    context.onEvent({ kind: 'image', name: 'the first of those that are present' });
+    await this.loading.promise;
+    this.#isLost = false;
+  }
+}
+
 describe('the copy that a node keeps of a completed update', () => {
   let connected: StartedCluster;
   let made: TestBundle;
   let digest: Digest;
   let folder: string;
   let cache: BundleCache;
+  let trust: VerifyTrust;
 
   before(async () => {
     made = await makeBundle({ version: '4.19.4', layerSize: 100_000 });
@@ -54,7 +73,7 @@ describe('the copy that a node keeps of a completed update', () => {
     await mkdir(join(folder, 'mirror'));
     await writeFile(join(folder, 'mirror/tls.crt'), '');
     const fetchFile = (): Promise<undefined> => Promise.resolve(undefined);
-    const trust = { keyrings: [made.keyFile], fingerprints: [made.key.fingerprint], allowUnsigned: false, fetchFile };
+    trust = { keyrings: [made.keyFile], fingerprints: [made.key.fingerprint], allowUnsigned: false, fetchFile };
     cache = new BundleCache(folder, trust);
     const verified = await cache.verify({ path: made.path, device: made.folder }, digest, makeContext());
     await (await cache.keep(verified, makeContext()))?.bundle[Symbol.asyncDispose]();
@@ -68,13 +87,17 @@ describe('the copy that a node keeps of a completed update', () => {
   /** Runs the agent until a condition holds, with the bundle on a medium if there is one. */
   async function runUntil(
     holds: () => Promise<boolean>,
-    { isInserted, unread = [] }: { isInserted: boolean; unread?: readonly string[] },
+    {
+      isInserted,
+      unread = [],
+      images = new CompleteImages({ root: folder, environment: {} }, 0),
+    }: { isInserted: boolean; unread?: readonly string[]; images?: AgentImages },
   ): Promise<void> {
     const context = makeContext();
     const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token }, context);
     const connections = connectToPeers(token);
     const tools = {
-      ...{ server, cache, images: new CompleteImages({ root: folder, environment: {} }, 0) },
+      ...{ server, cache, images },
       peers: new AgentPeers(connected.cluster, 'master-0', connections),
     };
     const found = await examineFiles(made.folder, ['upgrade-4.19.4-x86_64.tar'], { device: made.folder }, context);
@@ -96,11 +119,12 @@ describe('the copy that a node keeps of a completed update', () => {
   const copy = (): string => replicaPath(folder, digest);
   const isIntact = async (): Promise<boolean> =>
     digestOf(await readFile(copy()).catch(() => Buffer.alloc(0))) === digest;
-  const message = async (): Promise<string> => {
+  const progress = async () => {
     const { apiVersion, kind, namespace } = reportKind;
     const [lease] = await connected.cluster.list(apiVersion, kind, { namespace });
-    return (lease && readReport(lease)?.report?.progress.message) ?? '';
+    return lease && readReport(lease)?.report?.progress;
   };
+  const message = async (): Promise<string> => (await progress())?.message ?? '';
   const damage = async (): Promise<void> => {
     await using file = await open(copy(), 'r+');
     await file.write(Buffer.from('damaged'), 0, 7, 200_000);
@@ -111,6 +135,26 @@ describe('the copy that a node keeps of a completed update', () => {
     await damage();
     expect(await isIntact()).to.equal(false);
     await runUntil(isIntact, { isInserted: true, unread });
+  });
+
+  it('is replaced from another node if the mirror cannot read it', async () => {
+    await damage();
+    const another = await AgentServer.open({ host: '127.0.0.1', port: 0, token }, makeContext());
+    const source = await new BundleCache(join(folder, 'another'), trust).verify(
+      { path: made.path, device: made.folder },
+      digest,
+      makeContext(),
+    );
+    try {
+      another.offer(source.bundle, digest);
+      const progress = { name: 'master-1', phase: 'Pinned', imagesLoaded: 5, imagesTotal: 5, bytes: 0 } as const;
+      const { origin } = another;
+      connected.server.put({ ...formatNodeReport({ bundle: 'x', progress, origin, offers: digest }) });
+      await runUntil(isIntact, { isInserted: false, unread });
+    } finally {
+      await another.close();
+      await source.bundle[Symbol.asyncDispose]();
+    }
   });
 
   it('serves what is intact while nothing can replace it, and the node says what to insert', async () => {
@@ -131,5 +175,24 @@ describe('the copy that a node keeps of a completed update', () => {
       return rounds > 3 && (await isIntact());
     };
     await runUntil(deleteLate, { isInserted: true });
+  });
+
+  it('gives back one lost image, and the other images count all the time', async () => {
+    const images = new LossyImages({ root: folder, environment: {} }, 0);
+    const counts = new Set<string>();
+    let loadingRounds = 0;
+    const [all, rest] = [made.result.metadata.images.length, made.result.metadata.images.length - 1];
+    await runUntil(
+      async () => {
+        const { phase, imagesLoaded = 0 } = (await progress()) ?? {};
+        if (phase !== undefined) counts.add(`${phase} ${imagesLoaded}`);
+        if (phase === 'Loading') loadingRounds += 1;
+        if (loadingRounds > 5) images.loading.resolve(undefined);
+        return phase === 'Pinned' && imagesLoaded === all;
+      },
+      { isInserted: false, images },
+    );
+    expect([...counts].filter((each) => each.startsWith('Loading'))).to.deep.equal([`Loading ${rest}`]);
+    expect([...counts].filter((each) => each.endsWith(' 0') && !each.startsWith('Waiting'))).to.deep.equal([]);
   });
 });

@@ -171,6 +171,20 @@ describe('the OSImageStream of an update', () => {
     await rollout.until(() => JSON.stringify(notes()) === JSON.stringify(wanted));
   });
 
+  it('that is gone after the update is named, and no longer counts as described', async () => {
+    await start();
+    await rollout.control();
+    begin();
+    await rollout.until(() => condition().startsWith('True Described'));
+    attempt();
+    await rollout.untilPhase('Completed');
+    expect(condition()).to.match(/^True Described/);
+    rollout.remove('OSImageStream', 'cluster');
+    await rollout.until(() => condition().startsWith('False Gone'));
+    expect(condition()).to.match(/OSImageStream “cluster” is gone: .*describe it again: oc adm-upgrade-bundle streams$/);
+    expect(rollout.bundle()?.status?.phase).to.equal('Completed');
+  });
+
   it('is not written if the cluster has a mirror, which machine-config-controller reads', async () => {
     await start();
     putMirrors('site');
