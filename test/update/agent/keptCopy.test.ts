@@ -33,8 +33,8 @@ class LossyImages extends CompleteImages {
   readonly loading = Promise.withResolvers<undefined>();
   #isLost = true;
 
-  override async count(...args: Parameters<AgentImages['count']>) {
-    const { loaded, total } = await super.count(...args);
+  override async count(facts: Parameters<AgentImages['count']>[0]) {
+    const { loaded, total } = await super.count(facts);
     return { loaded: this.#isLost ? loaded - 1 : loaded, total };
   }
 

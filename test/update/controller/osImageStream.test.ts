@@ -181,7 +181,9 @@ describe('the OSImageStream of an update', () => {
     expect(condition()).to.match(/^True Described/);
     rollout.remove('OSImageStream', 'cluster');
     await rollout.until(() => condition().startsWith('False Gone'));
-    expect(condition()).to.match(/OSImageStream “cluster” is gone: .*describe it again: oc adm-upgrade-bundle streams$/);
+    expect(condition()).to.match(
+      /OSImageStream “cluster” is gone: .*describe it again: oc adm-upgrade-bundle streams$/,
+    );
     expect(rollout.bundle()?.status?.phase).to.equal('Completed');
   });
 
