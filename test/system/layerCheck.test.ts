@@ -108,6 +108,15 @@ describe('the check of layers in a store of skopeo', function () {
       expect(await site.load({ verify: true })).to.deep.include({ loaded: 0 });
     });
 
+  it('loads at once what would reuse a broken layer of a load that a power failure ended', async () => {
+    const file = join(store.graphRoot, 'overlay-images/images.json');
+    const images = JSON.parse(await readFile(file, 'utf8')) as { layer: string }[];
+    await writeFile(file, JSON.stringify(images.slice(0, -1)));
+    await writeFile(join(store.graphRoot, 'overlay', images.at(-1)?.layer ?? '', 'link'), '');
+    expect(await site.load()).to.deep.include({ loaded: 1 });
+    expect(await site.load({ verify: true })).to.deep.include({ loaded: 0 });
+  });
+
   it('finds changed content of the same size by the digest only', async () => {
     const file = await fileOf();
     const content = await readFile(file);

@@ -10,7 +10,7 @@ import type { HostStorage } from './hostStorage.ts';
 import type { StoreIndex } from './imageStore.ts';
 import type { PlannedImage } from './loadPlan.ts';
 import { LoadProgress } from './loadProgress.ts';
-import { removalHint, removeBrokenImages } from './storeRepair.ts';
+import { removalHint, removeBrokenImages, removeImages } from './storeRepair.ts';
 import { checkStoreSpace } from './storeSpace.ts';
 
 /** The store to copy images to, how fast, and with which program. */
@@ -49,12 +49,20 @@ export async function copyMissing(
       server: `127.0.0.1:${server.port}`,
     });
     await copyAll(missing, index.listBlobs(), limits, context, async (image, within) => {
-      try {
-        await copyImage(program, image, copying, within);
-      } catch (error) {
-        throw isPluginError(error, 'incomplete') ? ((await findFault(bundle, image, setting)) ?? error) : error;
+      const copy = async (): Promise<string | undefined> => {
+        try {
+          await copyImage(program, image, copying, within);
+        } catch (error) {
+          throw isPluginError(error, 'incomplete') ? ((await findFault(bundle, image, setting)) ?? error) : error;
+        }
+        return (await storage.readIndex()).check(image);
+      };
+      let lack = await copy();
+      if (lack !== undefined) {
+        // It reused a broken layer of a load that ended early, which no image had until now. The layer goes with it.
+        within.log('warn', `${image.label} is loaded again: ${lack}`);
+        if ((await removeImages(storage, [image.name], within)) === undefined) lack = await copy();
       }
-      const lack = await (await storage.readIndex()).check(image);
       if (lack !== undefined)
         throw new PluginError('incomplete', `${program} reports it as loaded, but ${lack}`, {
           hint: removalHint(image.name),
