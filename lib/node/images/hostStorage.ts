@@ -120,8 +120,8 @@ export async function requireRuntimeStore({ host, main, config }: HostStorage, c
 }
 
 /**
- * Runs podman on the main store of a host; undefined if the host has no podman. The store is named, because podman may
- * read storage.conf by other rules than the program that copies, such as podman 6 beside skopeo 1.22.
+ * Runs podman on the main store of a host; undefined if the host has no podman. The store is named if podman reads
+ * storage.conf by other rules than the program that copies, such as podman 6 beside skopeo 1.22.
  */
 export async function runPodman(
   { host, main: { driver, graphRoot, runRoot }, config: { mountProgram } }: HostStorage,
@@ -129,8 +129,11 @@ export async function runPodman(
   context: Context,
 ): Promise<ProgramResult | undefined> {
   if ((await findProgram(host, 'podman')) === undefined) return undefined;
+  // With a named store, podman ignores the options of storage.conf, and accepts only short paths.
+  const own = await runProgram(host, 'podman', ['info', '--format', '{{.Store.GraphRoot}}'], context);
+  if (own.code !== 0 || resolve(own.stdout.trim()) === resolve(graphRoot))
+    return runProgram(host, 'podman', args, context);
   const store = ['--root', graphRoot, '--runroot', runRoot, '--storage-driver', driver];
-  // With a named store, podman ignores the options of storage.conf.
   const options = mountProgram === undefined ? [] : ['--storage-opt', `overlay.mount_program=${mountProgram}`];
   return runProgram(host, 'podman', [...store, ...options, ...args], context);
 }
