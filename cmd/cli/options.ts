@@ -271,6 +271,19 @@ export function outputOption<const C extends readonly string[]>(...more: C) {
   } as const satisfies OptionRecord;
 }
 
+/** Returns the `--output` of a command that writes a bundle: its folder. */
+export function bundleFolderOption() {
+  return {
+    output: {
+      type: 'string',
+      default: '.',
+      describe: 'Folder for the bundle, created if missing',
+      suggest: 'folders',
+      check: checkPlace,
+    },
+  } as const satisfies OptionRecord;
+}
+
 /** Does the same as `outputOption`, for a command whose `--output` is a folder or a file. */
 export function formatOption() {
   const choices = ['json', 'yaml'] as const;

@@ -14,7 +14,7 @@ import { openAccess, openRegistries, tool } from '../cli/access.ts';
 import { checkImage, readDigest } from '../cli/values/checks.ts';
 import { defineCommand, type Arguments, type CommandSession } from '../cli/command.ts';
 import { formatBytes, formatTable } from '../cli/format.ts';
-import { checkPlace, formatOption, registryOptions } from '../cli/options.ts';
+import { bundleFolderOption, formatOption, registryOptions } from '../cli/options.ts';
 import { findInstallation, podmanOption, registryHostOptions } from './options.ts';
 import { openReading, releaseDigestOption, targetImages, targetOptions } from './target.ts';
 import type { Bundle } from '../../lib/bundle/bundle.ts';
@@ -36,13 +36,7 @@ const options = {
     choices: [...architectures, 'amd64', 'arm64'],
     describe: 'Architecture of the host',
   },
-  output: {
-    type: 'string',
-    default: '.',
-    describe: 'Folder for the bundle, created if missing',
-    suggest: 'folders',
-    check: checkPlace,
-  },
+  ...bundleFolderOption(),
   to: {
     type: 'string',
     describe: 'Destination of push: REGISTRY/REPOSITORY[:TAG] (default tag: the version)',

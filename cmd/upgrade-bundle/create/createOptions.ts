@@ -3,7 +3,7 @@ import { checkImage } from '../../cli/values/checks.ts';
 import { parseSize } from '../../cli/values/size.ts';
 import { inGroup, type Arguments } from '../../cli/command.ts';
 import {
-  checkPlace,
+  bundleFolderOption,
   dryRunOf,
   formatOption,
   policyKeyOption,
@@ -100,13 +100,7 @@ export const createOptions = {
     },
   }),
   ...inGroup('Destination:', {
-    output: {
-      type: 'string',
-      default: '.',
-      describe: 'Folder for the bundle, created if missing',
-      suggest: 'folders',
-      check: checkPlace,
-    },
+    ...bundleFolderOption(),
     device: {
       type: 'string',
       describe: 'Then write the bundle onto this removable drive, without a file system, and verify what it returns',
