@@ -7,7 +7,6 @@ import { asFailure, isPluginError, PluginError } from '../../errors.ts';
 import { copyImage, prepareWork, type CopyProgram, type CopySetting } from './copyImage.ts';
 import { copyAll, type CopyLimits } from './copyQueue.ts';
 import type { HostStorage } from './hostStorage.ts';
-import type { StoreIndex } from './imageStore.ts';
 import type { PlannedImage } from './loadPlan.ts';
 import { LoadProgress } from './loadProgress.ts';
 import { removalHint, removeBrokenImages, removeImages } from './storeRepair.ts';
@@ -34,7 +33,7 @@ export async function copyMissing(
   const { storage, limits, program } = setting;
   await removeBrokenImages(storage, context);
   const index = await storage.readIndex();
-  const missing = await listMissing(index, planned);
+  const missing = await index.listMissing(planned);
   const progress = new LoadProgress(planned, missing, context);
   if (missing.length === 0) return { bytes: 0, loaded: 0 };
   const { host, main: store } = storage;
@@ -73,12 +72,6 @@ export async function copyMissing(
     await server.close();
   }
   return { bytes: progress.bytes, loaded: missing.length };
-}
-
-/** Returns the images that the store does not have completely. */
-export async function listMissing(index: StoreIndex, images: readonly PlannedImage[]): Promise<PlannedImage[]> {
-  const lacks = await Promise.all(images.map((image) => index.check(image)));
-  return images.filter((_, position) => lacks[position] !== undefined);
 }
 
 /** Serves unverified bytes: the program that copies compares all digests, and `findFault` explains a difference. */

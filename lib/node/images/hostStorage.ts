@@ -5,7 +5,14 @@ import type { Context } from '../../context.ts';
 import { isDeepStrictEqual } from 'node:util';
 import { ignoring, PluginError } from '../../errors.ts';
 import { isOlder } from '../../release/version.ts';
-import { commandOnHost, findProgram, runCommand, runProgram, type ProgramResult } from '../machine/programs.ts';
+import {
+  commandOnHost,
+  findProgram,
+  runCommand,
+  runProgram,
+  runProgramWithin,
+  type ProgramResult,
+} from '../machine/programs.ts';
 import { readStorageConfig, type StorageConfig, type StorageRules } from '../runtime/storageConfig.ts';
 import { copyPrograms, type CopyProgram } from './copyImage.ts';
 import { indexFiles, StoreIndex, type ImageStore } from './imageStore.ts';
@@ -26,6 +33,7 @@ export class HostStorage {
   /** How the program that copies images reads storage.conf. */
   readonly rules: StorageRules;
   #cached: CachedIndex | undefined;
+  #podmanStore: readonly string[] | undefined;
 
   private constructor(host: Host, rules: StorageRules, config: StorageConfig, cached: CachedIndex | undefined) {
     this.host = host;
@@ -48,6 +56,21 @@ export class HostStorage {
   get main(): ImageStore {
     const { driver, graphRoot, runRoot } = this.config;
     return { driver, graphRoot, runRoot };
+  }
+
+  /**
+   * Returns the options that name the main store to podman: none if podman itself uses it. It may read storage.conf by
+   * other rules than the program that copies, such as podman 6 beside skopeo 1.22. Asks podman once.
+   */
+  async namePodmanStore(context: Context): Promise<readonly string[]> {
+    if (this.#podmanStore) return this.#podmanStore;
+    const { driver, graphRoot, runRoot, mountProgram } = this.config;
+    // With a named store, podman ignores the options of storage.conf, and accepts only short paths.
+    const own = await runProgram(this.host, 'podman', ['info', '--format', '{{.Store.GraphRoot}}'], context);
+    const isSame = own.code !== 0 || resolve(own.stdout.trim()) === resolve(graphRoot);
+    const options = mountProgram === undefined ? [] : ['--storage-opt', `overlay.mount_program=${mountProgram}`];
+    const named = ['--root', graphRoot, '--runroot', runRoot, '--storage-driver', driver, ...options];
+    return (this.#podmanStore = isSame ? [] : named);
   }
 
   /** Reads the index of the main store. Throws the errors of StoreIndex.read. */
@@ -101,11 +124,7 @@ const storeQuestions: readonly (readonly [CopyProgram, readonly string[], string
 export async function requireRuntimeStore({ host, main, config }: HostStorage, context: Context): Promise<void> {
   if (config.imageStore !== undefined) throw otherStore(`storage.conf has an imagestore (${config.imageStore})`);
   if ((await findProgram(host, 'crio')) === undefined) return;
-  const within = { ...context, signal: AbortSignal.any([context.signal, AbortSignal.timeout(answerTime)]) };
-  const answer = await runProgram(host, 'crio', ['status', 'info'], within).catch((error: unknown) => {
-    if (context.signal.aborted || !within.signal.aborted) throw error;
-    return undefined;
-  });
+  const answer = await runProgramWithin(host, 'crio', ['status', 'info'], AbortSignal.timeout(answerTime), context);
   const { code, stdout, stderr } = answer ?? { code: 1, stdout: '', stderr: 'it does not answer' };
   if (code !== 0) {
     context.log('warn', `CRI-O does not say which store it uses, ${main.graphRoot} is loaded: ${stderr.trim()}`);
@@ -120,22 +139,15 @@ export async function requireRuntimeStore({ host, main, config }: HostStorage, c
 }
 
 /**
- * Runs podman on the main store of a host; undefined if the host has no podman. The store is named if podman reads
- * storage.conf by other rules than the program that copies, such as podman 6 beside skopeo 1.22.
+ * Runs podman on the main store of a host; undefined if the host has no podman. Throws `interrupted`.
  */
 export async function runPodman(
-  { host, main: { driver, graphRoot, runRoot }, config: { mountProgram } }: HostStorage,
+  storage: HostStorage,
   args: readonly string[],
   context: Context,
 ): Promise<ProgramResult | undefined> {
-  if ((await findProgram(host, 'podman')) === undefined) return undefined;
-  // With a named store, podman ignores the options of storage.conf, and accepts only short paths.
-  const own = await runProgram(host, 'podman', ['info', '--format', '{{.Store.GraphRoot}}'], context);
-  if (own.code !== 0 || resolve(own.stdout.trim()) === resolve(graphRoot))
-    return runProgram(host, 'podman', args, context);
-  const store = ['--root', graphRoot, '--runroot', runRoot, '--storage-driver', driver];
-  const options = mountProgram === undefined ? [] : ['--storage-opt', `overlay.mount_program=${mountProgram}`];
-  return runProgram(host, 'podman', [...store, ...options, ...args], context);
+  if ((await findProgram(storage.host, 'podman')) === undefined) return undefined;
+  return runProgram(storage.host, 'podman', [...(await storage.namePodmanStore(context)), ...args], context);
 }
 
 function otherStore(why: string): PluginError {

@@ -101,6 +101,12 @@ export class StoreIndex {
     return this.#images.get(name)?.id;
   }
 
+  /** Returns the images that the store does not have completely; see `check`. */
+  async listMissing<T extends StoreImage>(images: readonly T[]): Promise<T[]> {
+    const lacks = await Promise.all(images.map((image) => this.check(image)));
+    return images.filter((_, position) => lacks[position] !== undefined);
+  }
+
   /**
    * Returns what an image lacks in the store; undefined if it is complete. The image must have its full name, a manifest and a configuration
    * with the right digests, and every layer that the configuration names.

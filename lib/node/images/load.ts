@@ -8,7 +8,7 @@ import { ignoring, PluginError } from '../../errors.ts';
 import { describeWriteError, makeFolders } from '../../content/files/disk.ts';
 import { takeLock } from '../../content/files/lock.ts';
 import { findCopyProgram, type CopyProgram } from './copyImage.ts';
-import { copyMissing, listMissing } from './copyMissing.ts';
+import { copyMissing } from './copyMissing.ts';
 import type { CopyLimits } from './copyQueue.ts';
 import { digestOf, hexOf } from '../../content/oci/digest.ts';
 import { pathOnHost, type Host } from '../machine/host.ts';
@@ -135,7 +135,7 @@ async function listHeld(bundle: Bundle, storage: HostStorage, context: Context):
 /** Finds images that another program removed during the load. */
 async function requireComplete(storage: HostStorage, planned: readonly PlannedImage[]): Promise<void> {
   const { main: store } = storage;
-  const missing = await listMissing(await storage.readIndex(), planned);
+  const missing = await (await storage.readIndex()).listMissing(planned);
   const [first] = missing;
   if (!first) return;
   const count = `${missing.length} of ${planned.length} images are not in ${store.graphRoot}`;

@@ -1,7 +1,7 @@
 import type { Context } from '../../context.ts';
-import { asFailure } from '../../errors.ts';
+import { ignoreFailure } from '../../errors.ts';
 import type { Host } from './host.ts';
-import { runProgram } from './programs.ts';
+import { runProgramWithin } from './programs.ts';
 
 /** The time for the answer of the host, in milliseconds. */
 const limit = 5000;
@@ -12,12 +12,8 @@ const limit = 5000;
  */
 export async function isClockSynchronized(host: Host, context: Context): Promise<boolean | undefined> {
   const args = ['show', '--property=NTPSynchronized', '--value'];
-  const within = { ...context, signal: AbortSignal.any([context.signal, AbortSignal.timeout(limit)]) };
-  const result = await runProgram(host, 'timedatectl', args, within).catch((error: unknown) => {
-    if (context.signal.aborted) throw error;
-    if (!within.signal.aborted) asFailure(error);
-    return undefined;
-  });
+  const ended = AbortSignal.timeout(limit);
+  const result = await runProgramWithin(host, 'timedatectl', args, ended, context).catch(ignoreFailure);
   const answer = result?.stdout.trim();
   return answer === 'yes' || answer === 'no' ? answer === 'yes' : undefined;
 }

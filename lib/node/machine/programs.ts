@@ -82,6 +82,25 @@ export async function runProgram(
 }
 
 /**
+ * Does the same as `runProgram` until a limit ends, which also ends the program. Returns undefined if it has not ended by
+ * itself.
+ */
+export async function runProgramWithin(
+  host: Host,
+  name: string,
+  args: readonly string[],
+  limit: AbortSignal,
+  context: Context,
+): Promise<ProgramResult | undefined> {
+  try {
+    return await runProgram(host, name, args, { ...context, signal: AbortSignal.any([context.signal, limit]) });
+  } catch (error) {
+    if (context.signal.aborted || !limit.aborted) throw error;
+    return undefined;
+  }
+}
+
+/**
  * Runs a program of this machine, by name or path, until it ends. Any exit code is a result. Throws `interrupted`, the system’s error if the
  * program cannot be started, and the error of `input`.
  */

@@ -2,13 +2,13 @@ import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Bundle } from '../../bundle/bundle.ts';
 import { describeMissingBlobs } from '../../bundle/deltaBase.ts';
-import { checkInterrupted, type Context } from '../../context.ts';
+import type { Context } from '../../context.ts';
 import { ignoreFailure, PluginError } from '../../errors.ts';
 import { measureFree } from '../../content/files/disk.ts';
 import { stayAboveFloor } from '../../node/images/diskFloor.ts';
 import { pathOnHost, type Host } from '../../node/machine/host.ts';
 import { nodeStateFolder } from '../../node/machine/paths.ts';
-import { runProgram } from '../../node/machine/programs.ts';
+import { runProgram, runProgramWithin } from '../../node/machine/programs.ts';
 import { HostStorage } from '../../node/images/hostStorage.ts';
 import type { StoreImage } from '../../node/images/imageStore.ts';
 import { damageOf, findDamagedImages } from '../../node/images/layerCheck.ts';
@@ -85,11 +85,9 @@ export class AgentImages {
     const images = imagesOf(facts);
     const storage = await this.#openStorage();
     const index = await storage.readIndex().catch(() => undefined);
-    const lacks = index ? await Promise.all(images.map((image) => index.check(image))) : images;
-    const present = images.filter((_, position) => lacks[position] === undefined);
-    const [loaded, total] = [present.length, images.length];
-    const lost = images.filter((image) => !present.includes(image)).map(({ name }) => name);
-    const missing = loaded > 0 && lost.length > 0 && { missing: nameSome(lost) };
+    const lost = index ? await index.listMissing(images) : images;
+    const [loaded, total] = [images.length - lost.length, images.length];
+    const missing = loaded > 0 && lost.length > 0 && { missing: nameSome(lost.map(({ name }) => name)) };
     const isDurable = !(await isUnsynced(storage));
     // A damaged node takes the update back to Loading, and must not count as loaded there.
     const isDue = this.#isDamaged || (check !== undefined && check !== this.#intact);
@@ -182,14 +180,9 @@ export class AgentImages {
     if (performance.now() < this.#pulledAt + pullPause) return false;
     this.#pulledAt = performance.now();
     const index = await (await this.#openStorage()).readIndex();
-    const images = imagesOf(facts);
-    const lacks = await Promise.all(images.map((image) => index.check(image)));
-    const signal = AbortSignal.any([context.signal, AbortSignal.timeout(pullTimeout)]);
-    for (const { name } of images.filter((_, position) => lacks[position] !== undefined)) {
-      const pulled = await runProgram(this.#host, 'crictl', ['pull', name], { ...context, signal }).catch(
-        ignoreFailure,
-      );
-      checkInterrupted(context.signal);
+    const limit = AbortSignal.timeout(pullTimeout);
+    for (const { name } of await index.listMissing(imagesOf(facts))) {
+      const pulled = await runProgramWithin(this.#host, 'crictl', ['pull', name], limit, context).catch(ignoreFailure);
       if (pulled?.code !== 0) return false;
       context.log('info', `pulled again: ${name}`);
     }
