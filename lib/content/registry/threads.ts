@@ -49,11 +49,17 @@ export class DownloadThreads {
   /** The size of all requested content, in bytes. */
   #total = 0;
 
-  constructor(settings: RegistrySettings, authorizer: Authorizer, context: Context) {
+  constructor(
+    settings: RegistrySettings,
+    authorizer: Authorizer,
+    context: Context,
+    processors = availableParallelism(),
+  ) {
     this.#settings = settings;
     this.#authorizer = authorizer;
     this.#context = context;
-    const count = Math.min(2, availableParallelism(), settings.maxPerRegistry);
+    // A second thread needs a processor of its own, beside the one of the main thread and the kernel’s work.
+    const count = Math.max(1, Math.min(2, processors - 1, settings.maxPerRegistry));
     this.#shares = Array.from({ length: count }, (_, index) => Math.floor((settings.maxPerRegistry + index) / count));
     context.signal.addEventListener('abort', this.#interrupt);
     if (context.signal.aborted) this.#interrupt();

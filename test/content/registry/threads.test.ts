@@ -49,7 +49,7 @@ describe('DownloadThreads', () => {
       },
       context,
     );
-    const threads = new DownloadThreads(settings, await made.promise, context);
+    const threads = new DownloadThreads(settings, await made.promise, context, 4);
     cleanups.push(async () => {
       await threads.close();
       session.close();
