@@ -29,12 +29,14 @@ export function guardCopies(concurrency: number, context: Context, visibleWithin
     const release = await limiter.take('plain', context.signal);
     return await action().finally(release);
   };
-  const checkNotPruned = async (stores: readonly ContentStore[]): Promise<void> => {
-    await Promise.all(stores.filter(isShared).map((store) => whileLimited(() => checkRecords(store, context))));
+  const checkNotPruned = async (stores: readonly ContentStore[]): Promise<TagsOf> => {
+    const read = async (store: ContentStore) =>
+      [store, await whileLimited(() => checkRecords(store, context))] as const;
+    return new Map(await Promise.all(stores.filter(isShared).map(read)));
   };
-  const checkStillThere = async (copied: readonly CopiedImages[]): Promise<void> => {
+  const checkStillThere = async (copied: readonly CopiedImages[], tagsOf?: TagsOf): Promise<void> => {
     const checks = copied.flatMap((each) =>
-      listManifests(each).map(async ({ store, name, descriptor }) => {
+      listManifests(each, tagsOf?.get(each.store)).map(async ({ store, name, descriptor }) => {
         const find = async (): Promise<PluginError | undefined> => {
           if (await whileLimited(() => store.exists(descriptor))) return undefined;
           const message = `${store.name} accepted ${descriptor.digest} of ${name}, and does not have it any more`;
@@ -52,9 +54,9 @@ export function guardCopies(concurrency: number, context: Context, visibleWithin
   return {
     beforeCopies: checkNotPruned,
     async beforeReleases(copied) {
-      // First the records: a run that removes releases writes its record first, and removes it last.
-      await checkNotPruned(storesOf(copied));
-      await checkStillThere(copied);
+      // First the records: a run that removes releases writes its record first, and removes it last. It removes images with
+      // their tags, so an image whose tag is listed needs no request of its own.
+      await checkStillThere(copied, await checkNotPruned(storesOf(copied)));
     },
     async areThere(copied) {
       let isWaiting = false;
@@ -88,16 +90,25 @@ function isShared(store: ContentStore): boolean {
   return !(store instanceof Directory);
 }
 
-/** Throws `busy` if releases are being removed from a repository. A registry that lists no tags cannot be checked. */
-async function checkRecords(store: ContentStore, context: Context): Promise<void> {
+/** The tags of each repository. */
+type TagsOf = ReadonlyMap<ContentStore, ReadonlySet<string>>;
+
+/**
+ * Throws `busy` if releases are being removed from a repository, and returns its tags. A registry that lists no tags cannot be
+ * checked.
+ */
+async function checkRecords(store: ContentStore, context: Context): Promise<ReadonlySet<string>> {
   const names = await store.knownTags?.(pageLimit);
   if (!names) context.log('debug', `${store.name} lists no tags`);
   await checkNoRun(store, [...(names ?? [])]);
+  return names ?? new Set();
 }
 
-function listManifests({ store, images }: CopiedImages) {
+/** Lists the manifests of copied images, without images that have one of some tags. */
+function listManifests({ store, images }: CopiedImages, tagged: ReadonlySet<string> = new Set()) {
   if (!isShared(store)) return [];
-  const manifests = images.flatMap(({ name, root, manifests: own }) =>
+  const untagged = images.filter(({ tags = [] }) => !tags.some((tag) => tagged.has(tag)));
+  const manifests = untagged.flatMap(({ name, root, manifests: own }) =>
     [...walkManifests(root.digest, (digest) => own.get(digest)?.manifest)].flatMap(({ digest }) => {
       const stored = own.get(digest);
       return stored ? [[digest, { store, name, descriptor: stored.descriptor }] as const] : [];

@@ -10,13 +10,13 @@ export interface OrderedImage extends Image {
 /** The images that were copied to a store. */
 export interface CopiedImages {
   readonly store: ContentStore;
-  readonly images: readonly Pick<Image, 'name' | 'root' | 'manifests'>[];
+  readonly images: readonly Pick<Image, 'name' | 'root' | 'manifests' | 'tags'>[];
 }
 
 /** Guards copies against other runs, which may remove images from the same stores. */
 export interface CopyGuard {
   /** Called before anything is copied. Throws if images are being removed. */
-  readonly beforeCopies: (stores: readonly ContentStore[]) => Promise<void>;
+  readonly beforeCopies: (stores: readonly ContentStore[]) => Promise<unknown>;
   /** Called with all images except those of releases, before these are copied. Throws if any of them was removed. */
   readonly beforeReleases: (copied: readonly CopiedImages[]) => Promise<void>;
   /** Called with all images after those of releases are copied. Returns whether all are there. */

@@ -33,10 +33,10 @@ describe('guardCopies', () => {
   });
 
   const manifests = () => repositoryOf(sample.content, repository).manifests;
-  const beforeReleases = (): Promise<void> => {
+  const beforeReleases = (tags: readonly string[] = []): Promise<void> => {
     const manifest = parseManifest(bytes, 'the image');
     const own = new Map([[sample.image.digest, { descriptor: sample.image, manifest, bytes }]]);
-    const images = [{ name: 'etcd', root: sample.image, manifests: own }];
+    const images = [{ name: 'etcd', root: sample.image, manifests: own, tags }];
     return guardCopies(2, context).beforeReleases([{ store, images }]);
   };
 
@@ -59,6 +59,15 @@ describe('guardCopies', () => {
   it('notices images that a run removed which has ended', async () => {
     manifests().delete(sample.image.digest);
     await failureOf(beforeReleases(), 'conflict');
+    // The run removed its tag with it.
+    await failureOf(beforeReleases(['1.0-x86_64-etcd']), 'conflict');
+  });
+
+  it('asks for no image whose tag the registry lists', async () => {
+    repositoryOf(sample.content, repository).tags.set('1.0-x86_64-etcd', sample.image.digest);
+    const asked = server.fault(/^HEAD/, {});
+    await beforeReleases(['1.0-x86_64-etcd']);
+    expect(asked.hits).to.equal(0);
   });
 
   it('notices a run that removes an image and ends between its requests', async () => {
