@@ -3,7 +3,7 @@ import { addAbortSignal, pipeline, Readable, Transform } from 'node:stream';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { CopyFailure, describeFailures } from './copyFailure.ts';
 import { ignoreFailure, PluginError } from '../../errors.ts';
-import { childrenOf, isIndex, isManifest, type Descriptor } from '../oci/descriptor.ts';
+import { childrenOf, isContainerConfig, isIndex, isManifest, type Descriptor } from '../oci/descriptor.ts';
 import { RequestLimiter } from '../http/requestLimiter.ts';
 import type { Digest } from '../oci/digest.ts';
 import type { StoredManifest, StoredManifests } from '../store/imageGraph.ts';
@@ -77,7 +77,7 @@ export async function copyImages(
 class Copy {
   /** The failure that stopped all copies. */
   fatal: CopyFailure | undefined;
-  readonly #destination: ContentStore & Partial<Mounting & TaggedPushing>;
+  readonly #destination: ContentStore & Partial<Mounting & TaggedPushing & UnaskedPushing>;
   readonly #options: CopyOptions;
   readonly #context: Context;
   readonly #limiter: RequestLimiter;
@@ -131,7 +131,11 @@ class Copy {
 
   async #copy(node: Descriptor, image: Image): Promise<CopyFailure[]> {
     const { digest, size } = node;
-    if (await this.#attempt('destination', this.#destination, node, () => this.#destination.exists(node))) {
+    const isUnasked = isContainerConfig(node) && size <= (this.#destination.unaskedSize ?? -1);
+    if (
+      !isUnasked &&
+      (await this.#attempt('destination', this.#destination, node, () => this.#destination.exists(node)))
+    ) {
       if (isIndex(node)) {
         // Some registries have lists without all of their images.
         const images = childrenOf(manifestOf(node, image).manifest);
@@ -279,6 +283,12 @@ interface Mounting {
 /** A store that can push a manifest with a tag, by which it can also be found by its digest. */
 interface TaggedPushing {
   pushTagged(descriptor: Descriptor, bytes: Buffer, tag: string): Promise<void>;
+}
+
+/** A store to which small configurations are pushed without asking for them: it rarely has that of an image that it lacks. */
+interface UnaskedPushing {
+  /** The largest size of such a configuration, in bytes. */
+  readonly unaskedSize: number;
 }
 
 function manifestOf({ digest }: Descriptor, { name, manifests }: Image): StoredManifest {

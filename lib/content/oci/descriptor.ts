@@ -63,9 +63,14 @@ const imageConfigs = new Set([
   'application/vnd.docker.container.image.v1+json',
 ]);
 
+/** Returns whether content is the configuration of a container image. */
+export function isContainerConfig({ mediaType }: Pick<Descriptor, 'mediaType'>): boolean {
+  return imageConfigs.has(mediaType);
+}
+
 /** Returns whether a manifest is of a container image, and not of another OCI artifact. False for a manifest list. */
 export function isContainerImage({ config }: Manifest): boolean {
-  return config !== undefined && imageConfigs.has(config.mediaType);
+  return config !== undefined && isContainerConfig(config);
 }
 
 /** The media types of layers that runtimes unpack: of OCI and Docker, with any compression. */

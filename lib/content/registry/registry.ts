@@ -12,7 +12,7 @@ import { readContent, verifyStream, type ContentStore } from '../store/store.ts'
 import type { ReferrersApi } from './referrersApi.ts';
 import { readTags } from './tags.ts';
 import type { ContentRequest, Transport } from './transport.ts';
-import { BlobUpload, type UploadOptions } from './upload.ts';
+import { BlobUpload, smallUpload, type UploadOptions } from './upload.ts';
 
 const accepted = Object.values(mediaTypes).join(', ');
 
@@ -36,6 +36,8 @@ interface RegistryOptions extends UploadOptions {
 /** A repository in a registry (distribution-spec, version 2). The caller closes the transport and its connections. */
 export class Registry implements ContentStore {
   readonly name: string;
+  /** Up to this size in bytes, pushing a configuration costs no more than asking for it. */
+  readonly unaskedSize = smallUpload;
   readonly #repository: Pick<Reference, 'registry' | 'repository'>;
   readonly #transport: Transport;
   readonly #context: Context;

@@ -56,9 +56,10 @@ export function openSession(
     ...(retryTimeout !== undefined && { longestWait: retryTimeout }),
   });
   const referrersApi = new ReferrersApi(transport);
+  const singlePosts = new Map<string, boolean>();
   return {
     connections,
-    repository: (reference) => new Registry(reference, transport, context, { referrersApi }),
+    repository: (reference) => new Registry(reference, transport, context, { referrersApi, singlePosts }),
     repositories: (registry) => listRepositoryNames(transport, registry),
     close: () => {
       connections.close();

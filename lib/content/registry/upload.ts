@@ -16,7 +16,12 @@ export interface UploadOptions {
   readonly chunkSize?: number;
   /** Always send chunks. */
   readonly chunked?: boolean;
+  /** Which registries take a blob with the request that begins its upload. Without it, none is asked to. */
+  readonly singlePosts?: Map<string, boolean>;
 }
+
+/** The size up to which a blob is sent with the request that begins its upload, in bytes: Go reads as much of a refused body. */
+export const smallUpload = 64 * 1024;
 
 const defaultChunkSize = 64 * 1024 * 1024;
 const minimumChunkSize = 1024 * 1024;
@@ -31,6 +36,7 @@ export class BlobUpload {
   readonly #subject: Omit<RegistryRequest, 'method' | 'target'>;
   readonly #descriptor: Descriptor;
   readonly #open: () => Promise<Readable>;
+  readonly #singlePosts: Map<string, boolean> | undefined;
   #chunked: boolean;
   #chunkSize: number;
   /** The URL of the next request of this upload. It changes with each response. */
@@ -50,13 +56,14 @@ export class BlobUpload {
     context: Context,
     descriptor: Descriptor,
     open: () => Promise<Readable>,
-    { chunked = false, chunkSize = defaultChunkSize }: UploadOptions,
+    { chunked = false, chunkSize = defaultChunkSize, singlePosts }: UploadOptions,
   ) {
     this.#transport = transport;
     this.#context = context;
     this.#subject = { registry, repository, what: `blob ${descriptor.digest}`, actions: 'pull,push' };
     this.#descriptor = descriptor;
     this.#open = open;
+    this.#singlePosts = singlePosts;
     this.#chunked = chunked;
     this.#chunkSize = chunkSize;
   }
@@ -69,6 +76,7 @@ export class BlobUpload {
     try {
       await this.#transport.persist(this.#subject.registry, async (budget) => {
         try {
+          if (await this.#sendAtOnce()) return;
           if (this.#chunked || !(await this.#sendWhole())) await this.#sendChunks(budget);
         } catch (error) {
           if (!this.#broken) throw error;
@@ -78,6 +86,33 @@ export class BlobUpload {
     } catch (error) {
       await this.#cancel();
       throw error;
+    }
+  }
+
+  /**
+   * Sends a small blob with the request that begins the upload (distribution-spec, “Single POST”), as Quay and zot accept it.
+   * Returns whether the registry confirms its digest. The first blob finds out for all.
+   */
+  async #sendAtOnce(): Promise<boolean> {
+    const { digest, size } = this.#descriptor;
+    const { registry } = this.#subject;
+    if (!this.#singlePosts || this.#singlePosts.get(registry) === false) return false;
+    if (this.#chunked || size > smallUpload) return false;
+    // Until the answer is known, other blobs do not ask.
+    if (!this.#singlePosts.has(registry)) this.#singlePosts.set(registry, false);
+    const headers = { 'Content-Type': 'application/octet-stream', 'Content-Length': String(size) };
+    const target = `blobs/uploads/?digest=${encodeURIComponent(digest)}`;
+    try {
+      const reply = await this.#send('POST', target, { headers, body: () => this.#read() });
+      const isStored = reply.status === 201 && reply.headers['docker-content-digest'] === digest;
+      this.#singlePosts.set(registry, isStored);
+      if (reply.status === 202) this.#location = this.#locationIn(reply);
+      return isStored;
+    } catch (error) {
+      if (this.#broken || !isPluginError(error) || error.code === 'interrupted') throw error;
+      this.#singlePosts.set(registry, false);
+      this.#context.log('debug', `${registry} does not accept ${this.#subject.what} at once: ${error.message}`);
+      return false;
     }
   }
 

@@ -33,12 +33,12 @@ describe('BlobUpload', () => {
     await server.stop();
   });
 
-  /** Pushes the blob, in slices as from a file. */
-  const push = async (options?: UploadOptions, content = bytes): Promise<void> => {
+  /** Pushes a blob, in slices as from a file. */
+  const push = async (options?: UploadOptions, content = bytes, pushed = blob): Promise<void> => {
     const credentials = new Credentials({ environment: {}, home: '/nonexistent' });
     const tokens = new Tokens(credentials, connections, context, { insecure: true });
     const transport = new Transport(connections, tokens, context, { insecure: true, baseDelay: 1 });
-    await new Registry({ registry: server.host, repository: 'a/b' }, transport, context, options).push(blob, () => {
+    await new Registry({ registry: server.host, repository: 'a/b' }, transport, context, options).push(pushed, () => {
       opened += 1;
       const slices = Array.from({ length: 30 }, (_, index) => content.subarray(index * 100_000, (index + 1) * 100_000));
       return Promise.resolve(Readable.from(slices));
@@ -54,6 +54,33 @@ describe('BlobUpload', () => {
     await push();
     expectStored();
     expect([sent('POST'), sent('PUT'), sent('PATCH'), opened]).to.deep.equal([1, 1, 0, 1]);
+  });
+
+  describe('of a small blob', () => {
+    const content = Buffer.from('a configuration');
+    const config: Descriptor = { ...blob, digest: digestOf(content), size: content.length };
+    const pushTwice = async (): Promise<void> => {
+      const singlePosts = new Map<string, boolean>();
+      for (let index = 0; index < 2; index += 1) await push({ singlePosts }, content, config);
+      expect(content.equals(server.content.blobs.get(config.digest) as Buffer)).to.equal(true);
+    };
+
+    it('is one request where the registry takes it', async () => {
+      await pushTwice();
+      expect([sent('POST'), sent('PUT'), server.uploads.count]).to.deep.equal([2, 0, 0]);
+    });
+
+    for (const [what, answer] of [
+      ['refuses it', { status: 405 }],
+      ['fails', { status: 503 }],
+      ['begins an upload', { status: 202, headers: { location: '/v2/a/b/blobs/uploads/1' } }],
+      ['accepts it without its digest', { status: 201 }],
+    ] as const)
+      it(`is tried once where the registry ${what}`, async () => {
+        server.fault(/^POST .*digest=/, { answer });
+        await pushTwice();
+        expect([sent('POST'), sent('PUT')]).to.deep.equal([3, 2]);
+      });
   });
 
   it('restarts a whole blob if its connection drops', async () => {
