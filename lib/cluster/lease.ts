@@ -76,6 +76,8 @@ class Lease {
   readonly #context: Context;
   readonly #clock: Clock;
   readonly #duration: number;
+  /** The Lease as this contender has last written it, until a write fails. */
+  #own: StoredLease | undefined;
   #seen: LeaseSpec = {};
   #seenAt = 0;
   /** When the last successful take or renewal began. Its answer may be late, and others count from its write. */
@@ -93,8 +95,11 @@ class Lease {
   async tryToTake(): Promise<boolean> {
     const { identity } = this.#options;
     const begun = this.#clock.now();
+    // A renewal needs no read: the write fails if another contender has changed the Lease.
+    const known = this.#own;
+    this.#own = undefined;
     try {
-      const lease = await this.#read(this.#cluster);
+      const lease = known ?? (await this.#read(this.#cluster));
       if (!lease) return await this.#create();
       const { spec = {} } = lease;
       this.#note(spec);
@@ -114,12 +119,13 @@ class Lease {
         },
       });
       this.#note(fieldsOf(stored['spec']));
+      this.#own = stored;
       this.#renewedAt = begun;
       return true;
     } catch (error) {
       checkInterrupted(this.#context.signal);
       // Another contender was faster.
-      if (isPluginError(error, 'conflict')) return false;
+      if (isPluginError(error, 'conflict')) return known ? await this.tryToTake() : false;
       this.#context.log('debug', `cannot take the Lease ${this.#options.name}: ${messageOf(error)}`);
       return false;
     }

@@ -6,6 +6,7 @@ import type { TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { TestClock } from '../support/clock.ts';
 import { connectTo, startCluster, type StartedCluster } from '../support/cluster.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
+import { until as waitUntil } from '../support/until.ts';
 
 const lease = (spec: object = {}) => ({
   apiVersion: 'coordination.k8s.io/v1',
@@ -120,15 +121,24 @@ describe('leadWithLease', () => {
     const a = contend('a', { retryPeriod: 500 });
     await until(() => a.log.length > 0);
     const before = server.requests.length;
-    server.fault(/GET .*leases/, { delay: 200 }, { times: 1 });
+    const { renewTime } = spec();
+    server.fault(/PUT .*leases/, { delay: 200 }, { times: 1 });
     await until(() => server.requests.length > before);
-    const [begun, written] = [clock.now(), server.nextRequest()];
+    const begun = clock.now();
     await clock.advance(100);
-    await written;
+    await waitUntil(() => spec()['renewTime'] !== renewTime);
     server.fault(/leases/, { noAnswer: 'reset' });
     await until(() => a.log.length > 1);
     // Three quarters of the duration, and one step of the clock.
     expect(clock.now() - begun).to.be.at.most(770);
+  });
+
+  it('renews with one request', async () => {
+    const a = contend('a');
+    await until(() => a.log.length > 0);
+    const before = server.requests.length;
+    await until(() => server.requests.length >= before + 4);
+    expect(new Set(server.requests.slice(before).map(({ method }) => method))).to.deep.equal(new Set(['PUT']));
   });
 
   it('stops when another contender took the Lease, long before its own deadline', async () => {
