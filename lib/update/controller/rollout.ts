@@ -84,7 +84,7 @@ async function leadRollout(cluster: Cluster, options: RolloutOptions, context: C
   const onChange = (): void => {
     changed.abort();
   };
-  const view = new ClusterView(cluster, { kinds: watchedKinds, retryPause: interval }, onChange, context);
+  const view = new ClusterView(cluster, { kinds: watchedKinds, retryPause: 4 * interval }, onChange, context);
   const watching = view.run();
   const rollout = new Rollout(cluster, view, options, context);
   const reconcile = async (): Promise<boolean> => {

@@ -89,7 +89,7 @@ export class Rollout {
   async reconcile(): Promise<boolean> {
     this.#stall = undefined;
     const seen = this.#view.list('UpgradeBundle') as readonly UpgradeBundle[];
-    await this.#agentImage.follow();
+    await this.#agentImage.follow(activeBundle(seen) !== undefined);
     const [nodes, pools] = [this.#view.list('Node'), this.#view.list('MachineConfigPool')];
     await this.#mirrors?.renew(this.#cluster, { nodes, pools });
     const leases = await this.#listReports();
@@ -247,6 +247,9 @@ export class Rollout {
   }
 }
 
+/** How many times longer the pause between two comparisons of images is while nothing is updated. */
+const restShare = 20;
+
 /**
  * Keeps agents and controllers on the image of the machine config daemon. An update replaces that image: the old one is
  * in no later bundle, and nothing pins it. The controllers are changed last, because that ends this process.
@@ -264,9 +267,12 @@ class AgentImage {
     this.#context = context;
   }
 
-  /** Compares the images if the interval is over, and changes images that differ. Throws the errors of the cluster. */
-  async follow(): Promise<void> {
-    if (performance.now() < this.#checked + this.#interval) return;
+  /**
+   * Compares the images if the interval is over, and changes images that differ. Looks rarely while nothing is updated. Throws
+   * the errors of the cluster.
+   */
+  async follow(isUpdating: boolean): Promise<void> {
+    if (performance.now() < this.#checked + this.#interval * (isUpdating ? 1 : restShare)) return;
     const daemon = await this.#cluster.read(machineConfigDaemon);
     const image = daemon && readDaemonImage(daemon);
     if (image !== undefined && isDigest(digestIn(image)))
