@@ -8,12 +8,20 @@ import { measureFleet } from '../fakes/cluster/fleet.ts';
 const { values, positionals } = parseArgs({
   allowPositionals: true,
   // In seconds: the pause between two checks of the cluster, and the time to send a bundle.
-  options: { interval: { type: 'string', default: '15' }, sending: { type: 'string', default: '5' } },
+  options: {
+    interval: { type: 'string', default: '15' },
+    sending: { type: 'string', default: '5' },
+    rest: { type: 'string', default: '0' },
+  },
 });
-const intervals = { interval: Number(values.interval) * 1000, sending: Number(values.sending) * 1000 };
+const intervals = {
+  interval: Number(values.interval) * 1000,
+  sending: Number(values.sending) * 1000,
+  rest: Number(values.rest) * 1000,
+};
 const sizes = positionals.length > 0 ? positionals.map(Number) : [3, 50, 500];
 for (const size of sizes) {
-  const { nodes, seconds, requests, bytes, bundle, rounds } = await measureFleet(size, intervals);
+  const { nodes, seconds, requests, bytes, bundle, rounds, record, atRest } = await measureFleet(size, intervals);
   const phases = [...requests].map(([name, each]) => `${name} ${each.toFixed(1)}`);
   const sum = [...requests.values()].reduce((total, each) => total + each, 0);
   const sent = `${bundle.sentBySource} times, ${((bundle.sentBySource * bundle.size) / 2 ** 20).toFixed(1)} MiB`;
@@ -21,4 +29,7 @@ for (const size of sizes) {
   console.log(
     `  API for each node: ${(bytes / 1024).toFixed(0)} KiB, ${sum.toFixed(1)} requests: ${phases.join(', ')}`,
   );
+  console.log(`  the record has ${(record / 1024).toFixed(0)} KiB`);
+  for (const [name, each] of atRest)
+    console.log(`  at rest, a minute: ${((each / intervals.rest) * 60_000).toFixed(1)} ${name}`);
 }

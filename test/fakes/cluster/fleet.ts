@@ -36,6 +36,8 @@ export interface FleetIntervals {
   readonly sending: number;
   /** The size of each layer in bytes. */
   readonly layerSize?: number;
+  /** How long to count requests after the update. */
+  readonly rest?: number;
   /** What the last worker tells the nodes that ask it for the bundle, one after the other. It offers it from the start. */
   readonly lies?: readonly Lie[];
 }
@@ -54,6 +56,10 @@ export interface FleetMeasure {
   readonly rounds: number;
   /** The requests that were answered with a lie. */
   readonly told: number;
+  /** The size of the record in the API server at the end, in bytes; etcd takes 1.5 MiB. */
+  readonly record: number;
+  /** Requests to the API server in `rest`, of all nodes and the controller, by method and path. */
+  readonly atRest: ReadonlyMap<string, number>;
 }
 
 /**
@@ -85,11 +91,14 @@ export async function measureFleet(count: number, intervals: FleetIntervals): Pr
     const running = fleet.run();
     const requests = await counts;
     const seconds = (performance.now() - began) / 1000;
+    const record = JSON.stringify(api.find(upgradeBundleKind.apiVersion, upgradeBundleKind.kind, 'x')).length;
+    const atRest = await countAtRest(api, intervals.rest ?? 0);
     context.interrupt();
     await running;
     const bytes = api.requests.reduce((sum, { bytesSent, bytesReceived }) => sum + bytesSent + bytesReceived, 0);
     return {
       ...{ nodes: count, seconds, bytes: bytes / count, rounds: fleet.rounds, told: fleet.told },
+      ...{ record, atRest },
       requests: new Map([...requests].map(([phase, sum]) => [phase, sum / count])),
       bundle: { size, sentBySource: fleet.sentBySource },
     };
@@ -123,6 +132,18 @@ async function countByPhase(api: TestApiServer): Promise<Map<string, number>> {
       if (now === 'Completed') resolve(counts);
     });
   });
+}
+
+/** Counts requests for a time, in milliseconds. */
+async function countAtRest(api: TestApiServer, time: number): Promise<Map<string, number>> {
+  const before = api.requests.length;
+  await sleep(time);
+  const counts = new Map<string, number>();
+  for (const { method, path, query } of api.requests.slice(before)) {
+    const name = `${query.has('watch') ? 'WATCH' : method} ${path}`;
+    counts.set(name, (counts.get(name) ?? 0) + 1);
+  }
+  return counts;
 }
 
 interface FleetSettings extends FleetIntervals {
