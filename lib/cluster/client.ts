@@ -1,5 +1,5 @@
 import { ignoring } from '../errors.ts';
-import { fieldsOf, listOf, type Fields } from '../fields.ts';
+import { fieldsOf, listOf, textOf, type Fields } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
 import type { Context } from '../context.ts';
 import { clusterVersionReference, readClusterVersion, type ClusterVersion } from './clusterVersion.ts';
@@ -11,7 +11,9 @@ import { PodExec, type PodCommand, type PodCommandResult } from './podExec.ts';
 import { ApiError } from './refusals.ts';
 import { Rehearsal, type DryRunMode } from './rehearsal.ts';
 import { Session } from './connection/session.ts';
-import { watchObjects } from './watch.ts';
+import { awaitChange, watchObjects } from './watch.ts';
+
+const table = 'application/json;as=Table;v=v1;g=meta.k8s.io,application/json';
 
 /** Options of a write. */
 export interface WriteOptions {
@@ -136,18 +138,35 @@ export class Cluster {
 
   /**
    * Reads the columns of `oc get -o wide` of all objects of a kind, by the names of the columns. The response is small
-   * even if the objects are large. It may be as old as the cache of the server. Undefined if the server has no tables.
+   * even if the objects are large. It may be as old as the cache of the server, which its resourceVersion tells. Undefined
+   * if the server has no tables.
    */
-  async listColumns(apiVersion: string, kind: string): Promise<Fields[] | undefined> {
+  async listColumns(
+    apiVersion: string,
+    kind: string,
+  ): Promise<{ readonly rows: Fields[]; readonly resourceVersion: string | undefined } | undefined> {
     const path = await this.#kinds.pathOfAll(apiVersion, kind);
     const query = { includeObject: 'None', resourceVersion: '0' };
-    const accept = 'application/json;as=Table;v=v1;g=meta.k8s.io,application/json';
-    const answer = fieldsOf(await this.#exchange.send({ method: 'GET', path, query, accept }));
+    const answer = fieldsOf(await this.#exchange.send({ method: 'GET', path, query, accept: table }));
     if (answer['kind'] !== 'Table') return undefined;
     const names = listOf(answer['columnDefinitions']).map(({ name }) => String(name));
-    return listOf(answer['rows']).map(({ cells }) =>
+    const rows = listOf(answer['rows']).map(({ cells }) =>
       Object.fromEntries((cells as unknown[]).map((cell, index) => [names[index] ?? '', cell])),
     );
+    return { rows, resourceVersion: textOf(fieldsOf(answer['metadata'])['resourceVersion']) };
+  }
+
+  /**
+   * Waits until an object of a kind has changed since a resourceVersion, or the server ends the watch. Receives columns
+   * only. Throws the errors of the server, and `interrupted`.
+   */
+  async awaitChange(apiVersion: string, kind: string, resourceVersion: string): Promise<void> {
+    const path = await this.#kinds.pathOfAll(apiVersion, kind);
+    const open = (since: string, signal: AbortSignal) => {
+      const query = { watch: 'true', allowWatchBookmarks: 'true', includeObject: 'None', resourceVersion: since };
+      return this.#exchange.open({ method: 'GET', path, query, accept: table }, signal);
+    };
+    await awaitChange({ kind, open }, resourceVersion, this.#exchange.context);
   }
 
   /**

@@ -68,6 +68,16 @@ export async function* watchObjects(
   }
 }
 
+/** Waits for the first change since a resourceVersion, or until the server ends the watch. See Cluster.awaitChange. */
+export async function awaitChange(
+  watched: Pick<WatchedKind, 'kind' | 'open'>,
+  version: string,
+  context: Context,
+): Promise<void> {
+  for await (const changes of readChanges(watched, version, context))
+    if (changes.some(({ type }) => type !== 'BOOKMARK')) return;
+}
+
 interface ObjectChange {
   readonly type: string;
   readonly object: StoredObject;
@@ -77,7 +87,11 @@ interface ObjectChange {
  * Reads the changes of one watch, in groups that arrive together. Throws `unreachable` if the server is silent, and
  * `too-large` for a line without an end.
  */
-async function* readChanges(watched: WatchedKind, version: string, context: Context): AsyncGenerator<ObjectChange[]> {
+async function* readChanges(
+  watched: Pick<WatchedKind, 'kind' | 'open'>,
+  version: string,
+  context: Context,
+): AsyncGenerator<ObjectChange[]> {
   const stalled = new AbortController();
   const timer = setTimeout(() => {
     stalled.abort();

@@ -250,7 +250,7 @@ export function describeCustomObjects(
       await cluster.create(widget('listed', { size: 5 }));
       await cluster.create(widget('silent', { size: 3 }));
       await cluster.patch(reference('listed'), { status: { phase: 'Off' } }, status);
-      const columns = await cluster.listColumns(kind.apiVersion, kind.kind);
+      const columns = (await cluster.listColumns(kind.apiVersion, kind.kind))?.rows;
       expect(columns?.find(({ Name }) => Name === 'listed')).to.deep.equal({ Name: 'listed', Phase: 'Off', Size: 5 });
       expect(columns?.find(({ Name }) => Name === 'silent')).to.deep.equal({ Name: 'silent', Phase: null, Size: 3 });
     });

@@ -167,7 +167,7 @@ export class AgentLoop {
     return true;
   }
 
-  /** Returns whether the cluster runs a release. Asks it once a minute. */
+  /** Returns whether the cluster runs a release. Asks it once in five minutes. */
   async #runs(release: string): Promise<boolean> {
     const now = performance.now();
     if (this.#running?.release !== release || now - this.#running.at > askPause) {
@@ -285,7 +285,7 @@ export class AgentLoop {
 }
 
 /** The pause between two questions whether the cluster still runs a release, in milliseconds. */
-const askPause = 60_000;
+const askPause = 5 * 60_000;
 
 /** Lists the manifests that the mirror of the node cannot read. */
 function listUnread(mirror: MirrorState | undefined): string[] {

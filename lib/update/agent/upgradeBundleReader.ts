@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import type { Fields } from '../../fields.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import {
@@ -10,13 +11,21 @@ import {
 
 const { apiVersion, kind } = upgradeBundleKind;
 
+/** The pause after a failed watch, in milliseconds: an earlier installation has no right to watch. */
+const watchPause = 5 * 60_000;
+
 /**
  * Reads UpgradeBundles without the reports of all nodes, which are most of their size. Reads the columns each time, and
- * the spec once for each generation.
+ * the spec once for each generation. Watches instead after two lists without a difference, so that agents at rest ask
+ * for nothing.
  */
 export class UpgradeBundleReader {
   readonly #cluster: Cluster;
   #known: ReadonlyMap<string, UpgradeBundle> = new Map();
+  #rows: readonly Row[] = [];
+  /** What was listed when the watch began; undefined without a watch, and after a change. */
+  #unchanged: UpgradeBundle[] | undefined;
+  #watchesAgainAt = -Infinity;
 
   constructor(cluster: Cluster) {
     this.#cluster = cluster;
@@ -27,12 +36,30 @@ export class UpgradeBundleReader {
    * the cluster.
    */
   async list(): Promise<UpgradeBundle[]> {
-    const rows = (await this.#cluster.listColumns(apiVersion, kind))?.map(readRow);
+    if (this.#unchanged) return this.#unchanged;
+    const columns = await this.#cluster.listColumns(apiVersion, kind);
+    const rows = columns?.rows.map(readRow);
     // The definition may be of an earlier version, without these columns.
     if (!rows?.every((row) => row !== undefined)) return this.#listWhole();
     const bundles = await Promise.all(rows.map(async (row) => ({ ...row, bundle: await this.#read(row) })));
     this.#known = new Map(bundles.flatMap(({ key, bundle }) => (bundle ? [[key, bundle]] : [])));
-    return bundles.flatMap(({ bundle, status }) => (bundle ? [{ ...bundle, status }] : []));
+    const listed = bundles.flatMap(({ bundle, status }) => (bundle ? [{ ...bundle, status }] : []));
+    const isSame = isDeepStrictEqual(rows, this.#rows);
+    this.#rows = rows;
+    if (isSame && columns?.resourceVersion !== undefined) this.#watch(columns.resourceVersion, listed);
+    return listed;
+  }
+
+  #watch(resourceVersion: string, listed: UpgradeBundle[]): void {
+    if (performance.now() < this.#watchesAgainAt) return;
+    this.#unchanged = listed;
+    const noteEnd = (): void => {
+      this.#unchanged = undefined;
+    };
+    this.#cluster.awaitChange(apiVersion, kind, resourceVersion).then(noteEnd, () => {
+      this.#watchesAgainAt = performance.now() + watchPause;
+      noteEnd();
+    });
   }
 
   async #listWhole(): Promise<UpgradeBundle[]> {

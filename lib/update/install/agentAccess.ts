@@ -11,7 +11,7 @@ const privileged = allow('security.openshift.io', ['securitycontextconstraints']
 
 /** The cluster-wide rules of an agent: to read the allowed bundle, and the versions that the cluster runs. */
 const agentEverywhere: readonly AccessRule[] = [
-  allow(upgradeBundleApi.group, ['upgradebundles'], ['get', 'list']),
+  allow(upgradeBundleApi.group, ['upgradebundles'], ['get', ...watching]),
   allow('', ['nodes'], ['get']),
   allow('config.openshift.io', ['clusterversions'], ['get'], ['version']),
 ];

@@ -7,6 +7,7 @@ import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
 import { node } from '../../fakes/cluster/site.ts';
 import { startCluster } from '../../support/cluster.ts';
+import { until } from '../../support/until.ts';
 import { makeContext } from '../../support/context.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 
@@ -20,6 +21,8 @@ interface SteppedAgent extends AsyncDisposable {
   isAllowed: boolean;
   /** Begins a round, waits for its end, and returns the HTTP status of the readiness afterwards. */
   readinessAfterRound(): Promise<number>;
+  /** Closes all connections, as a server that goes away. */
+  endWatches(): void;
 }
 
 async function startAgent(): Promise<SteppedAgent> {
@@ -54,6 +57,9 @@ async function startAgent(): Promise<SteppedAgent> {
   let running: Promise<void> | undefined;
   const agent: SteppedAgent = {
     isAllowed: false,
+    endWatches: () => {
+      connected.server.dropConnections();
+    },
     readinessAfterRound: async () => {
       const ended = new Promise<void>((resolve) => (endRound = resolve));
       if (running) waits.shift()?.();
@@ -82,6 +88,7 @@ describe('the loop of an agent', () => {
     agent.isAllowed = true;
     expect(await agent.readinessAfterRound()).to.equal(200);
     agent.isAllowed = false;
-    expect(await agent.readinessAfterRound()).to.equal(404);
+    agent.endWatches();
+    await until(async () => (await agent.readinessAfterRound()) === 404);
   });
 });

@@ -3,10 +3,11 @@ import { UpgradeBundleReader } from '../../../lib/update/agent/upgradeBundleRead
 import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
 import type { TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
+import { until } from '../../support/until.ts';
 
 const apiVersion = 'upgrade-bundle.openshift.io/v1alpha1';
 
-describe('BundleGlance', () => {
+describe('UpgradeBundleReader', () => {
   let api: TestApiServer;
   let connected: StartedCluster;
 
@@ -65,6 +66,34 @@ describe('BundleGlance', () => {
     expect(fresh?.status).to.deep.equal({});
     await connected.cluster.delete(reference);
     expect(await glance.list()).to.deep.equal([]);
+  });
+
+  it('asks for nothing while nothing changes, and sees the next change', async () => {
+    put('x', { phase: 'Completed', nodes });
+    const reader = new UpgradeBundleReader(connected.cluster);
+    for (let round = 0; round < 2; round += 1) await reader.list();
+    const rest = await count(async () => {
+      for (let round = 0; round < 20; round += 1) expect((await reader.list())[0]?.status?.phase).to.equal('Completed');
+    });
+    // The watch itself.
+    expect(rest.requests).to.be.at.most(1);
+    const reference = { apiVersion, kind: 'UpgradeBundle', metadata: { name: 'x' } };
+    await connected.cluster.patch(reference, { status: { phase: 'Detected' } }, { subresource: 'status' });
+    await until(async () => (await reader.list())[0]?.status?.phase === 'Detected');
+    await connected.cluster.delete(reference);
+    await until(async () => (await reader.list()).length === 0);
+  });
+
+  it('lists each time where it must not watch', async () => {
+    put('x', { phase: 'Completed' });
+    const refused = api.fault(/watch=true/, { answer: { status: 403 } });
+    const reader = new UpgradeBundleReader(connected.cluster);
+    for (let round = 0; round < 2; round += 1) await reader.list();
+    await until(() => refused.hits === 1);
+    await until(async () => (await count(() => reader.list())).requests === 1);
+    expect((await count(() => reader.list())).requests).to.equal(1);
+    expect(refused.hits).to.equal(1);
+    api.clearFaults();
   });
 
   it('reads everything if the definition is of an earlier version', async () => {
