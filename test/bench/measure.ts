@@ -45,6 +45,54 @@ export async function measureInto(folder: string, command: readonly string[]): P
   return measure(command);
 }
 
+/** What one comparison showed: a line of the table of `npm run bench`. */
+export interface Row {
+  readonly job: string;
+  readonly own: string;
+  readonly peer: string;
+  /** The cost of this program divided by that of the peer: the median of the ratios of the runs. */
+  readonly wall: string;
+  readonly cpu: string;
+}
+
+/** Prints a line, and passes it to the process that collects the table, if there is one. */
+export function addRow(row: Row): void {
+  const ratio = row.peer === '' ? '' : `; of ${row.peer}: ${row.wall} in wall time, ${row.cpu} in CPU time`;
+  console.log(`${row.job}: ${row.own}${ratio}`);
+  process.send?.(row);
+}
+
+/**
+ * Measures programs in turns, the first of which is ours, and reports a row for each other one. The first run of each warms the page
+ * cache, and does not count.
+ */
+export async function race(
+  job: string,
+  contenders: Readonly<Record<string, () => Promise<Measurement>>>,
+  runs: number,
+): Promise<void> {
+  const results = new Map<string, Measurement[]>(Object.keys(contenders).map((name) => [name, []]));
+  for (let run = 0; run <= runs; run++) {
+    for (const [name, contend] of Object.entries(contenders)) {
+      const measurement = await contend();
+      if (run > 0) results.get(name)?.push(measurement);
+    }
+  }
+  const figures = (all: readonly Measurement[]): string => {
+    const of = (read: (each: Measurement) => number): number => median(all.map(read));
+    const seconds = `${of(({ wall }) => wall).toFixed(2)} s, ${of(({ cpu }) => cpu).toFixed(2)} CPU s`;
+    return `${seconds}, ${of(({ peak }) => peak / 1e6).toFixed(0)} MB`;
+  };
+  const [[, own] = ['', []], ...others] = results;
+  if (others.length === 0) addRow({ job, own: figures(own), peer: '', wall: '', cpu: '' });
+  for (const [name, all] of others) {
+    const ratio = (of: (each: Measurement) => number): string =>
+      median(own.map((mine, run) => of(mine) / of(all[run] ?? mine))).toFixed(2);
+    const peer = `${name} (${figures(all)})`;
+    addRow({ job, own: figures(own), peer, wall: ratio(({ wall }) => wall), cpu: ratio(({ cpu }) => cpu) });
+  }
+}
+
 /** Returns the median of some numbers. */
 export function median(numbers: readonly number[]): number {
   return numbers.toSorted((a, b) => a - b)[Math.floor(numbers.length / 2)] ?? NaN;

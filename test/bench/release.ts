@@ -36,7 +36,7 @@ export async function serveRelease(program: string): Promise<ServedRelease> {
   };
 }
 
-/** Prints the processors and the load of this machine, before anything is measured. */
-export function printMachine(): void {
-  console.log(`${cpus().length} processors (${cpus()[0]?.model ?? ''}), load before: ${formatLoad()}\n`);
+/** Prints what is measured, the processors, and the load of this machine before anything is measured. */
+export function printMachine(what: string): void {
+  console.log(`${what}; ${cpus().length} processors (${cpus()[0]?.model ?? ''}), load before: ${formatLoad()}`);
 }

@@ -1,5 +1,6 @@
 import { parseArgs } from 'node:util';
 import { measureFleet } from '../fakes/cluster/fleet.ts';
+import { addRow } from './measure.ts';
 
 // Measures how a rollout grows with the cluster. Counts requests and bytes of the API server for
 // each node, bytes that the node with the USB drive sends, and rounds in which the bundle spreads.
@@ -24,12 +25,14 @@ for (const size of sizes) {
   const { nodes, seconds, requests, bytes, bundle, rounds, record, atRest } = await measureFleet(size, intervals);
   const phases = [...requests].map(([name, each]) => `${name} ${each.toFixed(1)}`);
   const sum = [...requests.values()].reduce((total, each) => total + each, 0);
-  const sent = `${bundle.sentBySource} times, ${((bundle.sentBySource * bundle.size) / 2 ** 20).toFixed(1)} MiB`;
-  console.log(`${nodes} nodes: ${seconds.toFixed(0)} s; the source sent the bundle ${sent}; ${rounds} rounds`);
-  console.log(
-    `  API for each node: ${(bytes / 1024).toFixed(0)} KiB, ${sum.toFixed(1)} requests: ${phases.join(', ')}`,
-  );
-  console.log(`  the record has ${(record / 1024).toFixed(0)} KiB`);
+  console.log(`API requests of each node by phase: ${phases.join(', ')}`);
+  const own = [
+    `${seconds.toFixed(0)} s`,
+    `${rounds} rounds, ${bundle.sentBySource} times from the source`,
+    `${sum.toFixed(1)} requests and ${(bytes / 1024).toFixed(0)} KiB of the API server a node`,
+    `a record of ${(record / 1024).toFixed(0)} KiB`,
+  ];
+  addRow({ job: `an update of ${nodes} nodes`, own: own.join(', '), peer: '', wall: '', cpu: '' });
   for (const [name, each] of atRest)
-    console.log(`  at rest, a minute: ${((each / intervals.rest) * 60_000).toFixed(1)} ${name}`);
+    console.log(`at rest, a minute: ${((each / intervals.rest) * 60_000).toFixed(1)} ${name}`);
 }

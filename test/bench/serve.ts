@@ -7,7 +7,7 @@ import { parseDigest } from '../../lib/content/oci/digest.ts';
 import { replicaPath } from '../../lib/node/replica.ts';
 import { makeAuthority, type Certificate } from '../support/certificates.ts';
 import { startDockerRegistry } from '../support/dockerRegistry.ts';
-import { formatLoad, measure, median } from './measure.ts';
+import { measure, median, addRow } from './measure.ts';
 import type { BenchRegistry } from './registry.ts';
 import { images, printMachine, serveRelease } from './release.ts';
 import { makeTar } from './tar.ts';
@@ -22,7 +22,6 @@ interface Server {
 interface Cost {
   readonly wall: number;
   readonly server: number;
-  readonly client: number;
 }
 
 const runs = Number(process.argv[2] ?? 5);
@@ -75,10 +74,8 @@ async function compare(
   servers: Readonly<Record<string, Server>>,
   authority: string,
 ): Promise<void> {
-  console.log(
-    `${images} images, ${urls.length} blobs, ${(bytes / 1e6).toFixed(0)} MB, by TLS to curl, ${parallel} at a time`,
-  );
-  printMachine();
+  const what = `${images} images, ${urls.length} blobs, ${(bytes / 1e6).toFixed(0)} MB`;
+  printMachine(`${what}, by TLS to curl, ${parallel} at a time`);
   const list = join(folder, 'curl');
   const options = `-sSf --no-progress-meter -Z --parallel-max ${parallel}`;
   const costs = new Map<string, Cost[]>(Object.keys(servers).map((name) => [name, []]));
@@ -87,29 +84,31 @@ async function compare(
       const lines = urls.map((blob) => `url = "${url}${new URL(blob).pathname}"\noutput = "/dev/null"\n`);
       await writeFile(list, lines.join(''));
       const before = await processorTime(pid);
-      const { wall, cpu } = await measure(['curl', ...options.split(' '), '--cacert', authority, '-K', list]);
+      const { wall } = await measure(['curl', ...options.split(' '), '--cacert', authority, '-K', list]);
       const server = (await processorTime(pid)) - before;
       const per = (seconds: number): number => seconds / (bytes / 1e9);
       // The first run of each warms the page cache.
-      if (run > 0) costs.get(name)?.push({ wall: per(wall), server: per(server), client: per(cpu) });
+      if (run > 0) costs.get(name)?.push({ wall: per(wall), server: per(server) });
     }
   }
   const own = costs.get('mirror') ?? [];
-  for (const [name, all] of costs) {
-    const figure = (of: (cost: Cost) => number): string => median(all.map(of)).toFixed(2);
-    const ratio = (of: (cost: Cost) => number): string =>
-      median(own.map((mine, run) => of(mine) / of(all[run] ?? mine))).toFixed(2);
+  const describe = async (name: string): Promise<string> => {
+    const figure = (of: (cost: Cost) => number): string => median((costs.get(name) ?? []).map(of)).toFixed(2);
     const status = await readFile(`/proc/${servers[name]?.pid ?? 0}/status`, 'utf8');
     const peak = ((Number(/VmHWM:\s+(\d+)/.exec(status)?.[1]) * 1024) / 1e6).toFixed(0);
-    console.log(
-      `${name.padEnd(16)} ${figure((cost) => cost.wall)} s, ${figure((cost) => cost.server)} CPU s of the server and ` +
-        `${figure((cost) => cost.client)} of curl for each GB, peak ${peak} MB` +
-        (all === own
-          ? ''
-          : `; the mirror is ${ratio((cost) => cost.wall)} of it in wall time, ${ratio((cost) => cost.server)} in CPU`),
-    );
-  }
-  console.log(`\nmedians of ${runs} runs; load after: ${formatLoad()}`);
+    return `${figure(({ wall }) => wall)} s, ${figure(({ server }) => server)} CPU s for each GB, ${peak} MB`;
+  };
+  const peer = 'docker-registry';
+  const ratio = (of: (cost: Cost) => number): string =>
+    median(own.map((mine, run) => of(mine) / of(costs.get(peer)?.[run] ?? mine))).toFixed(2);
+  addRow({
+    ...{
+      job: 'serve from the mirror of a node',
+      own: await describe('mirror'),
+      peer: `${peer} (${await describe(peer)})`,
+    },
+    ...{ wall: ratio(({ wall }) => wall), cpu: ratio(({ server }) => server) },
+  });
 }
 
 /** Returns the processor time of a process in seconds. */

@@ -6,6 +6,7 @@ import type { SiteReport } from '../../lib/config/siteTypes.ts';
 import { hexOf, parseDigest } from '../../lib/content/oci/digest.ts';
 import { digestIn, repositoryIn } from '../../lib/content/oci/reference.ts';
 import { addRelease, openWorkshop, type ProgramOptions, type Workshop } from '../support/content/creation.ts';
+import { addRow } from './measure.ts';
 import { TestContent } from '../support/content/image.ts';
 import { makeNoiseLayer } from '../support/content/layers.ts';
 import { addCatalog, catalogFiles, catalogLayers, type TestOperator } from '../support/release/catalogImage.ts';
@@ -45,15 +46,15 @@ try {
     'one bundle with both and the operator': await sizeOf('full', both),
     'the same for a site that has the images of 4.18.20': await sizeOf('site', { ...both, ...site }),
   };
-  for (const [what, size] of Object.entries(sizes)) console.log(`${(size / 1e6).toFixed(1)} MB: ${what}`);
+  for (const [what, size] of Object.entries(sizes))
+    addRow({ job: what, own: `${(size / 1e6).toFixed(1)} MB`, peer: '', wall: '', cpu: '' });
 
   const start = performance.now();
   const { code, stderr, peakMemory } = await workshop.start({ ...operator, 'dry-run': true }).outcome;
   if (code !== 0) throw new Error(stderr);
   const seconds = ((performance.now() - start) / 1000).toFixed(1);
-  console.log(
-    `${packages} operators in ${packages * bundlesEach} versions: ${seconds} s, ${(peakMemory / 1e6).toFixed(0)} MB`,
-  );
+  const job = `create with one of ${packages} operators in ${packages * bundlesEach} versions`;
+  addRow({ job, own: `${seconds} s, ${(peakMemory / 1e6).toFixed(0)} MB`, peer: '', wall: '', cpu: '' });
 } finally {
   await workshop.close();
 }

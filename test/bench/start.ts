@@ -7,7 +7,7 @@ import { mkdtemp, readdir, rm, stat, symlink } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { measure, median } from './measure.ts';
+import { measure, race } from './measure.ts';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const names = ['oc-adm_upgrade_bundle', 'oc-adm_release_mirror_config', 'oc-adm_mirror_registry'];
@@ -28,18 +28,11 @@ try {
   );
   for (const name of names) {
     await symlink('oc-disconnected', join(folder, name));
-    const packaged = await start([join(folder, name)]);
-    const built = await start([process.execPath, `${folder}/built/bin/${name}`]);
-    console.log(`${name} --help: ${packaged}; built, on Node.js: ${built}`);
+    const packaged = () => measure([join(folder, name), '--help']);
+    const built = () => measure([process.execPath, `${folder}/built/bin/${name}`, '--help']);
+    const node = () => measure([process.execPath, '-e', '0']);
+    await race(`${name} --help`, { packaged, 'the built file on Node.js': built, 'node -e 0': node }, times);
   }
 } finally {
   await rm(folder, { recursive: true, force: true });
-}
-
-async function start(command: readonly string[]): Promise<string> {
-  const runs = [];
-  for (let run = 0; run < times; run += 1) runs.push(await measure([...command, '--help']));
-  const milliseconds = (seconds: number): string => `${(seconds * 1000).toFixed(0)} ms`;
-  const [wall, cpu] = [median(runs.map((run) => run.wall)), median(runs.map((run) => run.cpu))];
-  return `${milliseconds(wall)} (${milliseconds(cpu)} of CPU)`;
 }
