@@ -54,6 +54,30 @@ export function mergeConditions(
   return conditionTypes.map((type) => merged.get(type)).filter((each) => each !== undefined);
 }
 
+/** Conditions for which an update waits, in the order in which it waits for them. */
+const waits: readonly BundleCondition['type'][] = ['Verified', 'Ready', 'Loaded', 'Pinned', 'BackedUp', 'Updated'];
+
+/** The reasons of waits that end without a person, unless they last too long. */
+export const ordinaryReasons: readonly string[] = [
+  ...['Loading', 'Pinning', 'BackingUp', 'Updating', 'WaitingForNodes', 'MirrorNotReady', 'ResumingPools'],
+  ...['NextRelease', 'OutsideWindow'],
+];
+
+/**
+ * Returns the reason of the condition that an update waits for, or with which it ended. If it does not need a person,
+ * but lasts too long, the reason of `Stalled`. Undefined if it waits for nothing.
+ */
+export function findReason(conditions: readonly object[]): string | undefined {
+  const reasons = new Map(listOf(conditions).map(({ type, status, reason }) => [type, { status, reason }]));
+  const last = waits
+    .map((type) => reasons.get(type))
+    // An update without a backup waits for none.
+    .findLast((condition) => condition?.status === 'False' && condition.reason !== 'Off');
+  const stalled = reasons.get('Stalled');
+  const [own, stall] = [textOf(last?.reason), stalled?.status === 'True' ? textOf(stalled.reason) : undefined];
+  return own === undefined || ordinaryReasons.includes(own) ? (stall ?? own) : own;
+}
+
 /** Returns a condition that is not true, or not yet. */
 export function falseCondition(type: BundleCondition['type'], reason: string, message: string): BundleCondition {
   return { type, status: 'False', reason, message };

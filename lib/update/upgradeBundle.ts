@@ -24,6 +24,7 @@ export const bundleColumns = {
     uid: 'UID',
     size: 'Size',
     head: 'Head',
+    reason: 'Reason',
   },
 } as const;
 
@@ -170,6 +171,8 @@ export interface UpgradeBundleStatus {
   readonly lastProgressTime?: string;
   readonly observedGeneration?: number;
   readonly conditions?: readonly object[];
+  /** The reason of the condition that the update waits for, or with which it ended; see findReason. */
+  readonly reason?: string;
   /** The updates in their order, if the bundle has several releases. */
   readonly hops?: readonly HopProgress[];
   readonly nodes?: readonly NodeProgress[];

@@ -55,6 +55,7 @@ export function upgradeBundleDefinition({ rules = true } = {}): KubernetesObject
             { ...column(bundleColumns.uid, '.metadata.uid'), priority: 1 },
             { ...column(bundleColumns.size, '.status.size'), type: 'integer', priority: 1 },
             { ...column(bundleColumns.head, '.status.head'), priority: 1 },
+            { ...column(bundleColumns.reason, '.status.reason'), priority: 1 },
           ],
           schema: { openAPIV3Schema: rules ? root : withoutRules(root) },
         },
@@ -308,6 +309,10 @@ const status: Schema = {
     lastProgressTime: { type: 'string', format: 'date-time', description: 'When the update last made progress.' },
     observedGeneration: count,
     conditions: listByKey(condition, 'type', 32),
+    reason: {
+      ...{ type: 'string', maxLength: 64, pattern: '^[A-Z][A-Za-z]*$' },
+      description: 'Reason of the condition that the update waits for. Agents show it on the screens of their nodes.',
+    },
     hops: listByKey(hop, 'version', 16),
     nodes: listByKey(node, 'name', 2000),
   },

@@ -32,8 +32,7 @@ export class UpgradeBundleReader {
   }
 
   /**
-   * Returns all UpgradeBundles. Their status has `version`, `phase`, `turn`, `base`, `backupNode`, `nodesReady`, `size` and `head` only. Throws the errors of
-   * the cluster.
+   * Returns all UpgradeBundles. Their status has the fields of `bundleColumns` only. Throws the errors of the cluster.
    */
   async list(): Promise<UpgradeBundle[]> {
     if (this.#unchanged) return this.#unchanged;
@@ -86,7 +85,7 @@ interface Row {
 function readRow(row: Fields): Row | undefined {
   const [uid, generation] = [row[bundleColumns.uid], row[bundleColumns.generation]];
   if (typeof uid !== 'string' || typeof generation !== 'number') return undefined;
-  const { version, phase, turn, base, backupNode, nodesReady, size, head } = bundleColumns;
+  const { version, phase, turn, base, backupNode, nodesReady, size, head, reason } = bundleColumns;
   const status = statusOf({
     version: row[version],
     phase: row[phase],
@@ -96,11 +95,22 @@ function readRow(row: Fields): Row | undefined {
     nodesReady: row[nodesReady],
     size: row[size],
     head: row[head],
+    reason: row[reason],
   });
   return { name: String(row['Name']), key: `${uid} ${generation}`, status };
 }
 
-function statusOf({ version, phase, turn, base, backupNode, nodesReady, size, head }: Fields): UpgradeBundleStatus {
+function statusOf({
+  version,
+  phase,
+  turn,
+  base,
+  backupNode,
+  nodesReady,
+  size,
+  head,
+  reason,
+}: Fields): UpgradeBundleStatus {
   const validPhase = phases.find((each) => each === phase);
   return {
     ...(validPhase && { phase: validPhase }),
@@ -112,6 +122,7 @@ function statusOf({ version, phase, turn, base, backupNode, nodesReady, size, he
     ...(typeof nodesReady === 'string' && { nodesReady }),
     ...(typeof size === 'number' && { size }),
     ...(typeof head === 'string' && head !== '' && { head }),
+    ...(typeof reason === 'string' && reason !== '' && { reason }),
   };
 }
 

@@ -4,7 +4,7 @@ import type { Context } from '../../context.ts';
 import { ignoring, isPluginError, messageOf } from '../../errors.ts';
 import { digestOf, hexOf } from '../../content/oci/digest.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import { clearCondition, listNames, mergeConditions, type BundleCondition } from '../conditions.ts';
+import { clearCondition, findReason, listNames, mergeConditions, type BundleCondition } from '../conditions.ts';
 import { withPhase } from '../hops.ts';
 import type { Observation } from './observation.ts';
 import type { Step } from './step.ts';
@@ -58,6 +58,12 @@ export class RecordWriter {
     const now = this.#cluster.now();
     const since = this.#clock.observe(observation, step, now);
     const stalled = stall === undefined ? describeLongWait(step, since, now) : undefined;
+    const conditions = mergeConditions(
+      status.conditions,
+      [...step.conditions, ...describeStall(status, stall ?? stalled, stalled ? 'NoProgress' : 'Failing')],
+      generation,
+    );
+    const reason = findReason(conditions);
     const own = {
       phase,
       ...(version !== undefined && { version }),
@@ -71,11 +77,8 @@ export class RecordWriter {
       ...(load.turn !== undefined && { turn: load.turn }),
       ...(step.backupNode !== undefined && { backupNode: step.backupNode }),
       ...(backups && { backups }),
-      conditions: mergeConditions(
-        status.conditions,
-        [...step.conditions, ...describeStall(status, stall ?? stalled, stalled ? 'NoProgress' : 'Failing')],
-        generation,
-      ),
+      conditions,
+      ...(reason !== undefined && { reason }),
       lastProgressTime: new Date(since).toISOString().replace(/\.\d+/, ''),
       observedGeneration: generation,
       nodes: shorten(step.nodes ?? load.known),
@@ -120,11 +123,14 @@ export class RecordWriter {
         : { type: 'Loaded', status: 'True', reason: 'Loaded', message: 'all nodes have all images' };
     const wasLost = listOf(status.conditions).some(({ type, status: is }) => type === 'Loaded' && is === 'False');
     const changed = [...(lacking.length > 0 || wasLost ? [loaded] : []), ...more];
+    const conditions = mergeConditions(status.conditions, changed, status.observedGeneration ?? 0);
     const own = {
-      conditions: mergeConditions(status.conditions, changed, status.observedGeneration ?? 0),
+      conditions,
+      reason: findReason(conditions) ?? null,
       nodes: shorten(mergeNodes(status.nodes ?? [], known)),
     };
-    if (isDeepStrictEqual(own, { conditions: status.conditions, nodes: status.nodes ?? [] })) return;
+    const before = { conditions: status.conditions, reason: status.reason ?? null, nodes: status.nodes ?? [] };
+    if (isDeepStrictEqual(own, before)) return;
     const isUrgent = lacking.length > 0 !== wasLost || more.length > 0;
     if (!isUrgent && performance.now() - this.#writtenAt < Math.max(60_000, statusPause(known.length))) return;
     await this.#patch({ ...bundle, metadata }, own).catch(ignoring('conflict'));
@@ -137,7 +143,7 @@ export class RecordWriter {
     const conditions = mergeConditions(status.conditions, describeStall(status, reason), metadata.generation ?? 0);
     if (isDeepStrictEqual(conditions, status.conditions)) return;
     try {
-      await this.#patch(bundle, { conditions });
+      await this.#patch(bundle, { conditions, reason: findReason(conditions) ?? null });
     } catch (error) {
       if (!isPluginError(error)) throw error;
       this.#context.log('debug', messageOf(error));
