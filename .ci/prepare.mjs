@@ -37,6 +37,8 @@ const peers = {
   buildah: 'buildah',
   'systemd-analyze': 'systemd',
   udevadm: 'udev',
+  agetty: 'util-linux',
+  script: 'bsdutils',
   chromium: 'chromium',
   pg_ctlcluster: 'postgresql',
   'qemu-aarch64': 'qemu-user libc6-arm64-cross libstdc++6-arm64-cross',

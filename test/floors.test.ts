@@ -61,7 +61,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ],
   ['lib/bundle/diff', 'diff'],
   ['lib/bundle/deliver', 'push serve'],
-  ['lib/node/machine', 'clock host hostCommands hostFiles hostFolder paths programs'],
+  ['lib/node/machine', 'clock host hostCommands hostFiles hostFolder loginScreen nodeSignal paths programs'],
   ['lib/node', 'baseBlobs clusterBackup contentCheck remoteBundle remoteServer replica transfer'],
   ['lib/node/media', 'deviceEvents deviceWriter hungDevices media medium privateMounts'],
   ['lib/node/runtime', 'drillRegistry drillUnit mirror pins pullRecords toml'],
@@ -86,6 +86,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'bundleRecord clusterRestore gatherState maintenanceWindow mirrorContent mirrorStates osImageStreamWrite redaction upgradeBundle',
   ],
   ['lib/update/mirror', 'mirrorCheck mirrorInstallation mirrorServer mirrorSite mirrorUnit retainBundle'],
+  ['lib/update/screen', 'screenCode'],
   ['lib/update/agent', 'agent agentServer'],
   ['lib/update/controller', 'rollout'],
   ['lib/update/install', 'agentScript agentSilence agentTrustCheck agentVersion executable install uninstall'],
@@ -211,7 +212,8 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
   [/^lib\/release\/catalog\/catalogImage\.ts$/, 'opm'],
   [/^lib\/readiness\/lint\/(script|rules)\.ts$/, 'podman and the programs that scripts run'],
   [/^lib\/update\/install\/(executableUpload|agentScript|agentCleanup|strandedImages)\.ts$/, 'the shell of a node'],
-  [/^lib\/update\/install\/(agentTrust|metricsObjects)\.ts$/, 'the agent: the arguments of its container'],
+  [/^lib\/node\/machine\/loginScreen\.ts$/, 'agetty'],
+  [/^lib\/update\/install\/(agentObjects|agentTrust|metricsObjects)\.ts$/, 'the agent: the arguments of its container'],
   [/^lib\/update\/(clusterRestore|controller\/(riskCheck|rolloutStep))\.ts$/, 'oc'],
 ];
 

@@ -1,11 +1,12 @@
 import { readFileSync } from 'node:fs';
 import { PluginError } from '../../lib/errors.ts';
+import { isMisread } from '../../lib/update/screen/screenCode.ts';
 import { findSimilar } from './similar.ts';
 
 /** The pages of docs that explain names. */
 export const explainingPages = [
   ...(['troubleshooting.md', 'lint-rules.md', 'how-to/update-without-a-registry.md'] as const),
-  ...(['how-to/update-stands-still.md'] as const),
+  ...(['how-to/update-stands-still.md', 'screen-codes.md'] as const),
 ] as const;
 
 /** The texts of these pages in a built executable, in their order, which the build defines. It is undefined in the sources. */
@@ -14,15 +15,18 @@ declare const __EXPLAINING_PAGES__: readonly string[] | undefined;
 /** A name that a page explains. */
 export interface Topic {
   readonly name: string;
-  readonly kind: 'code' | 'rule' | 'phase' | 'condition' | 'reason';
+  readonly kind: 'code' | 'rule' | 'phase' | 'condition' | 'reason' | 'screen';
   /** The condition of a reason. */
   readonly of?: string;
   /** The explanation in Markdown: the section of a code or a rule, or the cell of a table. */
   readonly text: string;
 }
 
-/** The code in a line that this program printed: `error (tls): …`, `"code":"tls"`, or the advice `… explain tls`. */
-const pastedCode = /\(([a-z-]+)\)(?=:?(?:\s|$))|"code": ?"([a-z-]+)"|\bexplain ([a-z-]+)$/i;
+/**
+ * The code in a line that this program printed: `error (tls): …`, `"code":"tls"`, or the advice `… explain tls`; or on the
+ * screen of a node: `… read the code: 7392`, `(code 5287)`.
+ */
+const pastedCode = /\(([a-z-]+)\)(?=:?(?:\s|$))|"code": ?"([a-z-]+)"|\bexplain ([a-z-]+)$|\bcode:? (\d{4})\b/i;
 
 let topics: readonly Topic[] | undefined;
 
@@ -30,6 +34,7 @@ let topics: readonly Topic[] | undefined;
 export function listTopics(): readonly Topic[] {
   topics ??= readPages().flatMap((page, index) => {
     if (index === 0) return readSections(page, 'code');
+    if (index === explainingPages.indexOf('screen-codes.md')) return readSections(page, 'screen');
     return index === 1 ? readSections(page, 'rule') : readTables(page);
   });
   return topics;
@@ -50,6 +55,10 @@ export function findTopics(text: string): readonly Topic[] {
     name === word && (kind !== 'code' || name.includes('-'));
   const inside = words.flatMap((word) => named(word).filter((topic) => isName(word, topic)));
   if (inside.length > 0) return inside;
+  if (isMisread(code))
+    throw new PluginError('usage', `no screen shows the code ${code}: one of its digits is wrong`, {
+      hint: 'Have the code read out again, digit by digit.',
+    });
   const similar = findSimilar(
     text.toLowerCase(),
     listTopics().map(({ name }) => name.toLowerCase()),
@@ -65,10 +74,10 @@ function readPages(): readonly string[] {
   return explainingPages.map((path) => readFileSync(new URL(`../../docs/${path}`, import.meta.url), 'utf8'));
 }
 
-/** Reads the sections whose title is a name, such as `tls` or `pull-always`. */
-function readSections(page: string, kind: 'code' | 'rule'): Topic[] {
+/** Reads the sections whose title is a name, such as `tls`, `pull-always` or `7392`. */
+function readSections(page: string, kind: 'code' | 'rule' | 'screen'): Topic[] {
   return page.split('\n## ').flatMap((section) => {
-    const [, name, text] = /^([a-z]+(?:-[a-z]+)*)\n(.*)$/s.exec(section) ?? [];
+    const [, name, text] = /^([a-z]+(?:-[a-z]+)*|\d{4})\n(.*)$/s.exec(section) ?? [];
     return name === undefined || text === undefined ? [] : [{ name, kind, text: text.trim() }];
   });
 }

@@ -9,6 +9,7 @@ import type { Terminal } from '../cli/terminal.ts';
 import { parseSize } from '../cli/values/size.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 import { version } from '../cli/version.ts';
+import { screenOf, screenOptions } from './node/agentOptions.ts';
 import { Lines } from '../../lib/lines.ts';
 
 /** `install`: installs the agents that let a cluster update itself from a bundle. */
@@ -43,6 +44,7 @@ export const command = defineCommand({
       type: 'boolean',
       describe: 'Let OpenShift monitoring scrape the agents, with a token',
     },
+    ...screenOptions,
     overwrite: { type: 'boolean', describe: 'Overwrite changes that another client made' },
     wait: {
       type: 'boolean',
@@ -131,7 +133,8 @@ export const command = defineCommand({
     const { mirrorPort: port, mirrorContent: content, mirrorSource: sources, yes: mayDisrupt } = args;
     const quota = args.mirrorQuota === undefined ? undefined : parseQuota(args.mirrorQuota);
     const mirror = args.mirror ? { ...time, port, quota, content, sources, mayDisrupt } : undefined;
-    const options = { executables, admission, trust, metrics, overwrite, startup, retention, mirror, version };
+    const screen = screenOf(args);
+    const options = { executables, admission, trust, metrics, screen, overwrite, startup, retention, mirror, version };
     if (output === 'yaml' && mirror)
       throw new PluginError(
         'usage',

@@ -59,12 +59,13 @@ export async function checkBundleDigest(bundle: Bundle, digest: Digest, context:
 }
 
 /**
- * Reads a bundle completely, and returns its digest and outline. Throws `unsupported` for a directory, and
- * `interrupted`.
+ * Reads a bundle completely, and returns its digest and outline. `onRead` gets the number of bytes of each part. Throws
+ * `unsupported` for a directory, and `interrupted`.
  */
 export async function hashBundle(
   bundle: Bundle,
   { signal }: Context,
+  onRead: (bytes: number) => void = () => undefined,
 ): Promise<{ readonly digest: Digest; readonly outline: BundleOutline }> {
   const outline = new OutlineHash(bundle);
   const digests =
@@ -72,6 +73,7 @@ export async function hashBundle(
     (await bundle.scan((_, chunk) => {
       checkInterrupted(signal);
       outline.update(chunk);
+      onRead(chunk.length);
     }));
   if (digests) return { digest: digests.digest, outline: outline.finish() };
   throw new PluginError('unsupported', `${bundle.path} is a directory, which has no digest`, {

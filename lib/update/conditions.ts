@@ -59,13 +59,14 @@ const waits: readonly BundleCondition['type'][] = ['Verified', 'Ready', 'Loaded'
 
 /** The reasons of waits that end without a person, unless they last too long. */
 export const ordinaryReasons: readonly string[] = [
-  ...['Loading', 'Pinning', 'BackingUp', 'Updating', 'WaitingForNodes', 'MirrorNotReady', 'ResumingPools'],
-  ...['NextRelease', 'OutsideWindow'],
+  ...['BaseUnknown', 'Loading', 'Pinning', 'BackingUp', 'Updating', 'WaitingForNodes', 'MirrorNotReady'],
+  // The version operator reports failures of operators that end by themselves.
+  ...['Failing', 'ResumingPools', 'NextRelease', 'OutsideWindow'],
 ];
 
 /**
  * Returns the reason of the condition that an update waits for, or with which it ended. If it does not need a person,
- * but lasts too long, the reason of `Stalled`. Undefined if it waits for nothing.
+ * but lasts too long, `NoProgress`; and `Stalled` if the controller itself fails. Undefined if it waits for nothing.
  */
 export function findReason(conditions: readonly object[]): string | undefined {
   const reasons = new Map(listOf(conditions).map(({ type, status, reason }) => [type, { status, reason }]));
@@ -74,7 +75,9 @@ export function findReason(conditions: readonly object[]): string | undefined {
     // An update without a backup waits for none.
     .findLast((condition) => condition?.status === 'False' && condition.reason !== 'Off');
   const stalled = reasons.get('Stalled');
-  const [own, stall] = [textOf(last?.reason), stalled?.status === 'True' ? textOf(stalled.reason) : undefined];
+  const own = textOf(last?.reason);
+  // Operators of the cluster can be failing too.
+  const stall = stalled?.status !== 'True' ? undefined : stalled.reason === 'NoProgress' ? 'NoProgress' : 'Stalled';
   return own === undefined || ordinaryReasons.includes(own) ? (stall ?? own) : own;
 }
 

@@ -194,10 +194,15 @@ export function activeBundle(bundles: readonly UpgradeBundle[]): UpgradeBundle |
  * deleted. Undefined if there is none.
  */
 export function lastCompleted(bundles: readonly UpgradeBundle[]): UpgradeBundle | undefined {
+  return lastEnded(bundles.filter((bundle) => phaseOf(bundle) === 'Completed'));
+}
+
+/** Returns the completed or failed UpgradeBundle that was created last, and is not being deleted; undefined if there is none. */
+export function lastEnded(bundles: readonly UpgradeBundle[]): UpgradeBundle | undefined {
   const ageOf = ({ metadata: { creationTimestamp = '', name } }: UpgradeBundle): string =>
     `${creationTimestamp} ${name}`;
   return bundles
-    .filter((bundle) => phaseOf(bundle) === 'Completed' && bundle.metadata.deletionTimestamp === undefined)
+    .filter((bundle) => hasEnded(bundle) && bundle.metadata.deletionTimestamp === undefined)
     .sort((a, b) => (ageOf(a) < ageOf(b) ? 1 : -1))[0];
 }
 

@@ -33,6 +33,7 @@ export type Peer =
   | 'script'
   | 'stty'
   | 'unshare'
+  | 'agetty'
   | 'udevadm'
   | 'chromium'
   | 'git'

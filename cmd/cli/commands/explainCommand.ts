@@ -4,13 +4,19 @@ import { defineCommand } from '../command.ts';
 import { breakHanging, breakLine, formatTable } from '../format.ts';
 import { findTopics, listTopics, type Topic } from '../explanations.ts';
 
-const kinds = { phase: 'Phases', condition: 'Conditions', reason: 'Reasons', rule: 'Rules of lint' } as const;
+const kinds = {
+  screen: 'Codes on the screens of nodes',
+  phase: 'Phases',
+  condition: 'Conditions',
+  reason: 'Reasons',
+  rule: 'Rules of lint',
+} as const;
 
 /** `explain`: prints what an error or a state of an update means, and what to do. */
 export const command = defineCommand({
   details:
     'Prints the usual causes of an error and what to do, without a network. Also explains phases, conditions and reasons of an ' +
-    'update, and the rules of lint. Without an argument, lists all names.',
+    'update, the codes on the screens of nodes, and the rules of lint. Without an argument, lists all names.',
   positionals: {
     code: {
       type: 'string',
@@ -23,6 +29,7 @@ export const command = defineCommand({
   examples: [
     ['tls', 'Explain errors with a certificate'],
     ['WaitingForNodes', 'Explain the reason of a condition that status shows'],
+    ['7392', 'Explain a code that a technician reads out from the screen of a node'],
     ['', 'List all names'],
   ],
   run({ code }, { terminal }) {
@@ -50,7 +57,7 @@ function formatList(width: number): Lines {
 
 /** Returns an explanation as plain text, in lines of at most `width` characters. */
 export function formatTopic({ name, kind, of, text }: Topic, width: number): string {
-  if (kind === 'code' || kind === 'rule') return formatSection(`${name}: ${text}`, width);
+  if (kind === 'code' || kind === 'rule' || kind === 'screen') return formatSection(`${name}: ${text}`, width);
   const place = of === undefined ? kind : `${kind} of ${of}`;
   return breakHanging(`${name} (${place}): ${toPlainText(text)}`, width).join('\n');
 }

@@ -4,7 +4,7 @@ import { executablePort, tokenPath } from '../../../lib/update/install/agentScri
 import { mountFolder } from '../../../lib/node/machine/paths.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { parseSize } from '../../cli/values/size.ts';
-import { agentOptions } from './agentOptions.ts';
+import { agentOptions, screenOf, screenOptions } from './agentOptions.ts';
 
 const options = {
   listen: {
@@ -39,6 +39,7 @@ const options = {
     describe: 'Space to keep free for images (default: 16Gi, or 15 % if that is more)',
     check: (text: string) => void parseSize(text),
   },
+  ...screenOptions,
   'mount-dir': {
     type: 'string',
     default: mountFolder,
@@ -86,6 +87,7 @@ export const command = defineCommand({
         metricsPort: args.metricsPort,
         folder: pathOnHost(host, args.downloadDir),
         trust: offlineTrustOf(args),
+        screen: screenOf(args),
         floor: diskFloor === undefined ? undefined : parseSize(diskFloor),
         interval: args.interval * 1000,
       },

@@ -1,7 +1,31 @@
 import { clusterAccessOptions } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 import { offlineTrustOptions } from '../../cli/trust.ts';
+import { signalKinds, type SignalKind } from '../../../lib/node/machine/nodeSignal.ts';
 import { nodeStateFolder } from '../../../lib/node/machine/paths.ts';
+
+/** The options of what agents say to a person in front of a node. */
+export const screenOptions = {
+  console: {
+    type: 'string',
+    choices: ['on', 'off'],
+    default: 'on',
+    describe: 'Tell on the login screen of each node what its agent does, and when the USB drive may be removed',
+  },
+  signal: {
+    type: 'string',
+    choices: signalKinds,
+    describe: 'Also tell it by lights of the node or its keyboard, or by its speaker (default: no signal)',
+  },
+} as const;
+
+/** Returns the settings of `screenOptions`. */
+export function screenOf(args: { readonly console: string; readonly signal?: SignalKind | undefined }): {
+  readonly console: boolean;
+  readonly signal?: SignalKind | undefined;
+} {
+  return { console: args.console === 'on', signal: args.signal };
+}
 
 /** The options of agents and controllers. */
 export const agentOptions = {

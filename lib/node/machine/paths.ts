@@ -60,3 +60,18 @@ export const mountFolder = '/run/oc-adm-upgrade-bundle/media';
 
 /** The folder of backups on a control plane node, below the folder that OpenShift’s documentation uses for backups. */
 export const backupFolder = '/home/core/assets/backup/oc-upgrade-bundle';
+
+/** The folder in /run of what an agent says to a person in front of its node. It is empty after a boot. */
+export const screenFolder = '/run/oc-upgrade-bundle';
+
+/** The text for the login screen of a node. */
+export const screenFile = `${screenFolder}/login.issue`;
+
+/**
+ * The links to `screenFile`: agetty reads the folder in /etc if there is /etc/issue, and the folder in /run otherwise.
+ * Files are read in the order of their names.
+ */
+export const screenLinks = {
+  etc: '/etc/issue.d/90-oc-upgrade-bundle.issue',
+  run: '/run/issue.d/90-oc-upgrade-bundle.issue',
+} as const;

@@ -96,9 +96,22 @@ export class Media {
   get rejected(): Rejected[] {
     const hung = this.#searched.flatMap((path): Rejected[] => {
       const reason = this.#hung.reasonFor(path);
-      return reason === undefined ? [] : [{ device: path, path, reason, hint: undefined }];
+      return reason === undefined ? [] : [{ kind: 'silent', device: path, path, reason, hint: undefined }];
     });
     return [...this.#known.values()].flatMap(({ findings }) => findings.rejected).concat(hung);
+  }
+
+  /**
+   * The kernel names of removable drives of the last search that have neither a bundle nor anything like one, on none of
+   * their partitions.
+   */
+  get empty(): string[] {
+    const parts = [...this.#known.values()].filter(({ device }) => device.removable && device.mountpoint === undefined);
+    const drives = Map.groupBy(parts, ({ device }) => device.above.at(-1) ?? device.kernelName);
+    return [...drives].flatMap(([drive, own]) => {
+      const isEmpty = own.every(({ findings: { bundles, rejected } }) => bundles.length + rejected.length === 0);
+      return isEmpty ? [drive] : [];
+    });
   }
 
   /** Returns the findings on a device by its kernel name, and on its partitions; undefined if none of them is searched. */
@@ -268,5 +281,5 @@ function isPartOf({ kernelName, above }: BlockDevice, name: string): boolean {
 }
 
 function reject({ path }: BlockDevice, reason: string, hint?: string): Findings {
-  return { bundles: [], rejected: [{ device: path, path, reason, hint }] };
+  return { bundles: [], rejected: [{ kind: 'filesystem', device: path, path, reason, hint }] };
 }

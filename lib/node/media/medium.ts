@@ -39,8 +39,12 @@ export interface FoundBundle {
   readonly identity: Digest;
 }
 
+/** Why a medium cannot be used: its file system, a folder, its silence, or a bundle that is incomplete or damaged. */
+export type RejectedKind = 'filesystem' | 'folder' | 'silent' | 'damaged';
+
 /** A file or device that looks like a bundle but cannot be used, and the reason. */
 export interface Rejected {
+  readonly kind: RejectedKind;
   readonly device: string;
   readonly path: string;
   readonly reason: string;
@@ -129,7 +133,10 @@ export async function listMisplaced(folder: string, device: string): Promise<Rej
     const [first] = files.filter(({ stats }) => stats.isFile());
     if (!first) continue;
     const reason = 'it is in a folder, and bundles are found at the top of a medium only';
-    rejected.push({ device, path: join(folder, first.path), reason, hint: 'Move it out of the folder.' });
+    rejected.push({
+      ...{ kind: 'folder', device, path: join(folder, first.path), reason },
+      hint: 'Move it out of the folder.',
+    });
   }
   return rejected;
 }
@@ -165,7 +172,7 @@ export async function examineTar(
 ): Promise<Findings> {
   if (firstEntry === metadataPath) return examine([path], place, context);
   const reason = `it holds a tar, but no upgrade bundle: it does not begin with ${metadataPath}`;
-  return { bundles: [], rejected: [{ device: place.device, path, reason, hint: undefined }] };
+  return { bundles: [], rejected: [{ kind: 'damaged', device: place.device, path, reason, hint: undefined }] };
 }
 
 async function examine(
@@ -185,7 +192,7 @@ async function examine(
     } catch (error) {
       checkInterrupted(context.signal);
       const { reason, hint } = isPluginError(error, 'interrupted') ? describeLate(timeLimit) : describeError(error);
-      rejected.push({ device: place.device, path, reason, hint });
+      rejected.push({ kind: 'damaged', device: place.device, path, reason, hint });
     }
   }
   return { bundles, rejected };

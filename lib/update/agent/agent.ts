@@ -5,6 +5,7 @@ import { AgentBackup } from './agentBackup.ts';
 import { AgentImages } from './agentImages.ts';
 import { AgentLoop } from './agentLoop.ts';
 import { serveMetrics } from './agentMetrics.ts';
+import { AgentScreen, type AgentScreenOptions } from './agentScreen.ts';
 import { AgentMedia, type AgentMediaOptions } from './agentMedia.ts';
 import { AgentPeers, connectToPeers } from './agentPeers.ts';
 import { AgentServer, type AgentServerOptions } from './agentServer.ts';
@@ -25,6 +26,7 @@ export interface AgentSettings {
   readonly trust: VerifyTrust;
   /** Bytes to leave free on the file system of the images; by default 16 GiB, or 15 % of it if that is more. */
   readonly floor: number | undefined;
+  readonly screen: AgentScreenOptions;
   /** The average pause between two checks of the media and the cluster, in milliseconds. */
   readonly interval: number;
 }
@@ -36,7 +38,7 @@ export interface AgentSettings {
  * listening; retries later failures.
  */
 export async function runAgent(cluster: Cluster, options: AgentSettings, context: Context): Promise<void> {
-  const { node, media: where, server: listen, metricsPort, folder, trust, floor, interval } = options;
+  const { node, media: where, server: listen, metricsPort, folder, trust, floor, screen: shown, interval } = options;
   const connections = connectToPeers(listen.token);
   const closing: (() => Promise<void>)[] = [];
   try {
@@ -54,7 +56,8 @@ export async function runAgent(cluster: Cluster, options: AgentSettings, context
       messages: () => media.problems.slice(0, 3),
     };
     const mirror = () => readMirrorState(where.host);
-    const loop = new AgentLoop(cluster, { node, media, tools, mirror, interval }, context);
+    const screen = new AgentScreen(where.host, shown);
+    const loop = new AgentLoop(cluster, { node, media, tools, mirror, screen, interval }, context);
     closing.push(() => loop.close());
     if (metricsPort !== undefined) {
       const metrics = await serveMetrics(() => loop.state, { ...listen, port: metricsPort }, context);

@@ -1,5 +1,5 @@
 import type { Context } from '../../context.ts';
-import { isPluginError, messageOf } from '../../errors.ts';
+import { isPluginError, messageOf, type ErrorCode } from '../../errors.ts';
 
 /** The pauses after failed jobs, in milliseconds. Each pause is twice as long as the one before. */
 const pauses = { first: 5000, longest: 5 * 60_000 };
@@ -13,7 +13,7 @@ export class AgentJob {
   #running:
     | { readonly kind: JobKind; readonly name: string; readonly stop: AbortController; readonly done: Promise<void> }
     | undefined;
-  #failure: { readonly message: string; readonly retryAt: number } | undefined;
+  #failure: { readonly message: string; readonly code: ErrorCode; readonly retryAt: number } | undefined;
   #failures = 0;
   /** The name of the last job, if it had no result. It is retried all the time, and logged once. */
   #withoutResult: string | undefined;
@@ -36,6 +36,11 @@ export class AgentJob {
   /** The error of the last job, with its hint; undefined after a success. */
   get failure(): string | undefined {
     return this.#failure?.message;
+  }
+
+  /** The code of that error; undefined after a success. */
+  get failureCode(): ErrorCode | undefined {
+    return this.#failure?.code;
   }
 
   /** Aborted when a job ends with a result. If one has ended since the last call, it is aborted already. */
@@ -91,7 +96,8 @@ export class AgentJob {
     const message = `${messageOf(error)}${hint}`;
     const pause = Math.min(pauses.longest, pauses.first * 2 ** this.#failures);
     this.#failures += 1;
-    this.#failure = { message, retryAt: performance.now() + pause };
+    const code = isPluginError(error) ? error.code : 'internal';
+    this.#failure = { message, code, retryAt: performance.now() + pause };
     this.#context.log('warn', `${name}: ${message}; trying again in ${Math.round(pause / 1000)} s`);
   }
 }

@@ -11,6 +11,7 @@ import { AgentNode, type AgentTools } from './agentNode.ts';
 import { describeFound } from './mediaStates.ts';
 import type { NodeFacts } from './nodeState.ts';
 import type { AgentState } from './agentMetrics.ts';
+import type { AgentScreen } from './agentScreen.ts';
 import { AgentReport } from './agentReport.ts';
 import { UpgradeBundleReader } from './upgradeBundleReader.ts';
 import type { Cluster } from '../../cluster/client.ts';
@@ -19,18 +20,29 @@ import { readNode } from '../../readiness/preflight/node.ts';
 import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
 import { servesPins } from '../../readiness/preflight/pinnedImageSets.ts';
 import { readMirrorContent, type MirrorContent } from '../mirrorContent.ts';
-import type { MirrorState, NodeReport } from '../nodeReport.ts';
+import type { MirrorState, NodeReport, Proposal } from '../nodeReport.ts';
 import { chooseFacts } from '../extraImages.ts';
 import { chooseProposal } from '../proposal.ts';
-import { activeBundle, lastCompleted, phaseOf, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
+import { reasonOfUpdate } from '../screen/screenCode.ts';
+import { plainVersion, type ScreenFacts } from '../screen/screenText.ts';
+import {
+  activeBundle,
+  lastCompleted,
+  lastEnded,
+  phaseOf,
+  type NodeProgress,
+  type UpgradeBundle,
+} from '../upgradeBundle.ts';
 
 /** Options of an AgentLoop. */
 export interface AgentLoopOptions {
   readonly node: string;
-  readonly media: Pick<AgentMedia, 'find' | 'wait'>;
+  readonly media: Pick<AgentMedia, 'find' | 'wait' | 'unusable'>;
   readonly tools: AgentTools;
   /** Reads the state of the mirror of the node; undefined if it has none. */
   readonly mirror?: () => Promise<MirrorState | undefined>;
+  /** Says on the screen of the node what a person there must know; by default nothing does. */
+  readonly screen?: Pick<AgentScreen, 'show' | 'noteFailure' | 'close'>;
   /** The average pause between two rounds, in milliseconds. */
   readonly interval: number;
 }
@@ -70,23 +82,26 @@ export class AgentLoop {
   /** Runs until the signal is aborted. Logs a failure once, and retries. */
   async run(): Promise<void> {
     const { signal } = this.#context;
-    const { server } = this.#options.tools;
+    const { media, screen, tools } = this.#options;
+    const { server } = tools;
     const isOver = (): boolean => signal.aborted;
     while (!isOver()) {
       try {
-        await this.#round();
+        const facts = await this.#round();
+        await screen?.show(facts, media.unusable, this.#context);
         this.#lastFailure = '';
         server.setReady(true);
       } catch (error) {
         if (!isPluginError(error)) throw error;
         if (isOver()) return;
         server.setReady(false);
+        await screen?.noteFailure(this.#context);
         if (error.message !== this.#lastFailure) this.#context.log('warn', error.message);
         this.#lastFailure = error.message;
       }
       const ends = [signal, this.#node?.ended, this.#options.tools.backup?.ended];
       const ended = AbortSignal.any(ends.filter((each) => each !== undefined));
-      await this.#options.media.wait(this.#randomPause(), ended);
+      await media.wait(this.#randomPause(), ended);
     }
   }
 
@@ -94,9 +109,11 @@ export class AgentLoop {
   async close(): Promise<void> {
     await this.#options.tools.backup?.close();
     await this.#node?.close();
+    await this.#options.screen?.close(this.#context);
   }
 
-  async #round(): Promise<void> {
+  /** Takes the next step. Returns what a person in front of the node must know. */
+  async #round(): Promise<ScreenFacts> {
     const bundles = await this.#reader.list();
     const active = activeBundle(bundles);
     const media = await this.#options.media.find(active?.spec.bundle.file);
@@ -121,13 +138,13 @@ export class AgentLoop {
       }
       if (!isGuarded) await this.#report.propose(proposal, await this.#describeFound(media), mirror);
       await this.#unpin(bundles);
-      return;
+      return this.#describeEnd(bundles, isGuarded ? guarded : undefined, facts, media);
     }
     this.#retained = undefined;
     if (allowed && facts.retains === 'all') await this.#makeRoom(allowed, bundles);
     if (!allowed) {
       await this.#report.send(active, await this.#describeFound(media), { mirror, proposal });
-      return;
+      return describeProposal(proposal);
     }
     this.#node ??= new AgentNode(allowed, this.#options.tools, this.#context);
     await this.#node.advance(active, facts, media, listUnread(mirror));
@@ -135,6 +152,30 @@ export class AgentLoop {
     const database = await this.#options.tools.backup?.measure();
     const progress = { ...(await this.#node.describe(active, facts)), ...(database !== undefined && { database }) };
     await this.#report.send(active, progress, { ...this.#node.report, backup, mirror, proposal });
+    const own = this.#node.screen(active, facts, media);
+    const { version = plainVersion(active.spec.bundle.version), nodesReady, reason } = active.status ?? {};
+    // While the node works, the wait of the cluster may be for that.
+    const known = own.reason ?? (own.work ? undefined : reasonOfUpdate(reason));
+    return { ...own, version: plainVersion(version), phase: phaseOf(active), nodesReady, reason: known };
+  }
+
+  /** Describes the last update that has ended, or a bundle that is found since. `kept`: its images are kept. */
+  #describeEnd(
+    bundles: readonly UpgradeBundle[],
+    kept: UpgradeBundle | undefined,
+    facts: NodeFacts,
+    media: readonly FoundBundle[],
+  ): ScreenFacts {
+    const last = lastEnded(bundles);
+    const completed = lastCompleted(bundles)?.status?.version;
+    const proposal = chooseProposal(media.filter(({ version }) => version !== completed));
+    if (proposal || !last) return describeProposal(proposal);
+    if (phaseOf(last) === 'Failed') return { drive: 'none', reason: reasonOfUpdate(last.status?.reason) };
+    if (!kept || !this.#node) return { drive: 'none' };
+    const version = plainVersion(kept.status?.version);
+    const lost = reasonOfUpdate(kept.status?.reason);
+    const own = this.#node.screen(kept, facts, media);
+    return { ...own, version, phase: 'Completed', reason: own.reason ?? (lost === 'imagesLost' ? lost : undefined) };
   }
 
   /**
@@ -282,6 +323,12 @@ export class AgentLoop {
   #randomPause(): number {
     return this.#options.interval * (0.75 + Math.random() / 2);
   }
+}
+
+/** Describes a bundle for which an administrator must allow its digest. */
+function describeProposal(proposal: Proposal | undefined): ScreenFacts {
+  if (!proposal) return { drive: 'none' };
+  return { phase: 'Detected', version: plainVersion(proposal.version), drive: 'needed', reason: 'notAllowed' };
 }
 
 /** The pause between two questions whether the cluster still runs a release, in milliseconds. */

@@ -15,6 +15,7 @@ import {
   type Findings,
   type FoundBundle,
   type Rejected,
+  type RejectedKind,
 } from '../../node/media/medium.ts';
 import { readHolder } from '../../content/files/lock.ts';
 import { runProgram } from '../../node/machine/programs.ts';
@@ -24,6 +25,9 @@ export interface AgentMediaOptions extends MediaOptions {
   /** Folders of the host that are searched in addition to the media. */
   readonly folders: readonly string[];
 }
+
+/** Why a drive cannot be used; `empty`: it has nothing like a bundle. */
+export type UnusableKind = RejectedKind | 'empty';
 
 /** The findings in a folder. They are valid until the folder changes. */
 interface Examined {
@@ -48,6 +52,8 @@ export class AgentMedia {
   /** The named device, if it has neither a bundle nor anything like one. */
   #emptyDevice: string | undefined;
   readonly #warned = new Set<string>();
+  /** The empty drives of the first search. */
+  #firstEmpty: Set<string> | undefined;
 
   private constructor(
     { host, folders, deviceTimeout }: AgentMediaOptions,
@@ -111,6 +117,20 @@ export class AgentMedia {
     return [...[...(this.#media?.rejected ?? []), ...inFolders].map(describeProblem), ...hung, ...empty];
   }
 
+  /**
+   * The drives of the last search that cannot be used, by a name that stays until they are removed. Drives without
+   * anything like a bundle count only if they were inserted since the start.
+   */
+  get unusable(): ReadonlyMap<string, UnusableKind> {
+    const usable = new Set(this.#media?.bundles.map(({ device }) => device));
+    const rejected = (this.#media?.rejected ?? []).filter(({ device }) => !usable.has(device));
+    const empty = (this.#media?.empty ?? []).filter((drive) => this.#firstEmpty?.has(drive) === false);
+    return new Map([
+      ...rejected.map(({ device, kind }) => [device, kind] as const),
+      ...empty.map((drive) => [drive, 'empty'] as const),
+    ]);
+  }
+
   /** Waits for a number of milliseconds, a device event, or the signal. */
   async wait(time: number, signal: AbortSignal): Promise<void> {
     if (this.#events) return this.#events.next(time, signal);
@@ -138,6 +158,10 @@ export class AgentMedia {
         if (event.event === 'found') this.#context.log('info', `${event.device} has ${event.version} ${event.arch}`);
         if (event.event === 'removed') this.#context.log('info', `${event.device} was removed`);
       }
+      const empty = this.#media?.empty ?? [];
+      this.#firstEmpty ??= new Set(empty);
+      // A drive that was removed counts when it is inserted again.
+      for (const drive of this.#firstEmpty) if (!empty.includes(drive)) this.#firstEmpty.delete(drive);
     } catch (error) {
       this.#warnOnce(`cannot search the media: ${asFailure(error).message}`);
     }

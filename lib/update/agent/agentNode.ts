@@ -17,12 +17,15 @@ import type { AgentPeers, FetchOutcome } from './agentPeers.ts';
 import type { AgentServer } from './agentServer.ts';
 import type { BundleCache, CachedBundle } from './bundleCache.ts';
 import { isContentFault } from './contentFault.ts';
+import type { ScreenFacts } from '../screen/screenText.ts';
+import { WorkShare } from './workShare.ts';
 import type { ImageServing } from './imageServing.ts';
 import { describeFound, MediaStates } from './mediaStates.ts';
 import {
   chooseTask,
   countStage,
   describeLateHold,
+  findNodeReason,
   initialState,
   loadLimits,
   nodeMessages,
@@ -62,6 +65,8 @@ export class AgentNode {
   #checkedFor = '';
   /** See describeLateHold. */
   #lateHold: string | undefined;
+  /** The progress of the running job, if it is known. */
+  #share: WorkShare | undefined;
 
   constructor(digest: Digest, tools: AgentTools, context: Context) {
     this.digest = digest;
@@ -88,6 +93,31 @@ export class AgentNode {
     return total > 0 && loaded === total;
   }
 
+  /**
+   * What a person in front of the node must know of its work. `media` are those of the last `advance`. The drive may be
+   * removed once every node has every image of the last release, and this node also what its mirror keeps.
+   */
+  screen(
+    bundle: UpgradeBundle,
+    { retains }: NodeFacts,
+    media: readonly FoundBundle[],
+  ): Pick<ScreenFacts, 'drive' | 'work' | 'reason'> {
+    const { source, servesImages = false } = this.#state;
+    const { kind } = this.#job;
+    const isHere = media.some((medium) => this.#media.stateOf(medium) !== 'another');
+    const last = this.facts?.hops?.at(-1) ?? this.facts;
+    const isLast = last !== undefined && last.metadata.version === bundle.status?.version;
+    const keepsCopy = source.kind === 'open' && source.medium !== undefined && (retains === 'all' || servesImages);
+    const isDone = isAtLeast(bundle, 'Loaded') && isLast && this.isComplete && !keepsCopy && kind !== 'verify';
+    const reads = kind === 'verify' && isHere;
+    const copies = kind === 'load' || (kind === 'fetch' && this.#state.unoffered === undefined);
+    return {
+      drive: isHere ? (isDone ? 'removable' : 'needed') : 'none',
+      work: reads || copies ? { kind: reads ? 'check' : 'copy', share: this.#share?.share } : undefined,
+      reason: findNodeReason(this.#state, this.#job),
+    };
+  }
+
   /** See AgentJob. */
   get ended(): AbortSignal {
     return this.#job.ended;
@@ -109,7 +139,8 @@ export class AgentNode {
     await this.#noticeRemoval();
     if (this.#checkCopy(unread.join())) return;
     const obstacle = (await this.#recall(bundle)) ?? this.#state.images.damage;
-    this.#set({ obstacle, other: this.#media.describeOther(media) });
+    const isOther = this.facts !== undefined && describeMismatch(bundle, this.facts) !== undefined;
+    this.#set({ obstacle, isOther, other: this.#media.describeOther(media) });
     const unverified = this.#media.nextToVerify(media, bundle.spec.bundle.version);
     const task = chooseTask(this.#state, unverified, bundle, node, this.facts !== undefined);
     if (task.kind === 'verify') this.#verify(task.medium);
@@ -211,8 +242,11 @@ export class AgentNode {
   #verify(medium: FoundBundle): void {
     this.#job.start('verify', `verifying ${describeFound(medium)}`, async (context) => {
       if (this.#state.source.kind === 'removed') this.#set({ source: { kind: 'none' } });
+      const share = (this.#share = new WorkShare(medium.size));
       try {
-        const verified = await this.#tools.cache.verify(medium, this.digest, context);
+        const verified = await this.#tools.cache.verify(medium, this.digest, context, (bytes) => {
+          share.add(bytes);
+        });
         this.#media.set(medium, 'verified');
         await this.#offer(verified, medium);
       } catch (error) {
@@ -273,9 +307,15 @@ export class AgentNode {
     fetch: (context: Context, floor: number) => Promise<FetchOutcome>,
   ): Promise<boolean> {
     const { cache, images } = this.#tools;
+    this.#share = undefined;
     const onEvent = (event: TransferEvent): void => {
-      if (event.kind === 'plan') this.#set({ bytes: present + event.present, unoffered: undefined });
-      if (event.kind === 'bytes') this.#set({ bytes: this.#state.bytes + event.bytes });
+      if (event.kind === 'plan') {
+        this.#share = new WorkShare(event.bytes, event.present);
+        this.#set({ bytes: present + event.present, unoffered: undefined });
+      }
+      if (event.kind !== 'bytes') return;
+      this.#share?.add(event.bytes);
+      this.#set({ bytes: this.#state.bytes + event.bytes });
     };
     this.#set({ bytes: present });
     const outcome = await images.stayAboveFloor(cache.folder, context, (within, floor) =>
@@ -292,8 +332,12 @@ export class AgentNode {
     const { total } = this.#state.images;
     this.#job.start('load', `loading ${total} images`, async (context) => {
       let seen = 0;
+      const share = (this.#share = new WorkShare(total));
       const onEvent = ({ kind }: TransferEvent): void => {
-        if (kind === 'image') seen += 1;
+        if (kind === 'image') {
+          seen += 1;
+          share.add(1);
+        }
         // Images that are present are reported first.
         this.#set({ images: { total, loaded: Math.max(this.#state.images.loaded, seen) } });
       };

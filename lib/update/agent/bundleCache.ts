@@ -76,15 +76,21 @@ export class BundleCache {
   }
 
   /**
-   * Reads a bundle on a medium completely, and verifies its digest and the signature of its release. Throws
-   * `digest-mismatch`, `interrupted`, and the errors of reading it and of checking signatures.
+   * Reads a bundle on a medium completely, and verifies its digest and the signature of its release. `onRead` gets the
+   * number of bytes of each part. Throws `digest-mismatch`, `interrupted`, and the errors of reading it and of checking
+   * signatures.
    */
-  async verify(medium: Pick<FoundBundle, 'path' | 'device'>, digest: Digest, context: Context): Promise<CachedBundle> {
+  async verify(
+    medium: Pick<FoundBundle, 'path' | 'device'>,
+    digest: Digest,
+    context: Context,
+    onRead?: (bytes: number) => void,
+  ): Promise<CachedBundle> {
     const earlierDigest = this.#digests.get(medium);
     // Another bundle stays another one until its medium changes.
     if (earlierDigest !== undefined && earlierDigest !== digest) compareDigest(medium.path, earlierDigest, digest);
     return this.#open(medium, digest, context, async (bundle) => {
-      const read = await hashBundle(bundle, context);
+      const read = await hashBundle(bundle, context, onRead);
       this.#digests.set(medium, read.digest);
       compareDigest(bundle.path, read.digest, digest);
       return read.outline;

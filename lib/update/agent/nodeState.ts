@@ -1,4 +1,4 @@
-import type { PluginError } from '../../errors.ts';
+import type { ErrorCode, PluginError } from '../../errors.ts';
 import { isOlder } from '../../release/version.ts';
 import type { LoadOptions } from '../../node/images/load.ts';
 import type { FoundBundle } from '../../node/media/medium.ts';
@@ -7,6 +7,7 @@ import type { BaseState } from '../nodeReport.ts';
 import { isAtLeast, mayFetch, mayLoad, phaseOf, type NodePhase, type UpgradeBundle } from '../upgradeBundle.ts';
 import type { AgentJob } from './agentJob.ts';
 import type { CachedBundle } from './bundleCache.ts';
+import type { ScreenReason } from '../screen/screenCode.ts';
 
 /** The name of a node, and its role in the cluster. */
 export interface NodeFacts {
@@ -53,6 +54,8 @@ export interface NodeState {
   readonly isPinned: boolean;
   /** The reason why the node does not load images: it cannot read its own copy. */
   readonly obstacle: string | undefined;
+  /** Whether that is another bundle than the allowed one. */
+  readonly isOther?: boolean;
   /** Where the base blobs of a delta bundle are; undefined if it is no delta, or is not open. */
   readonly base?: BaseState;
   /** What the node lacks of the base; undefined if it lacks nothing. */
@@ -189,6 +192,32 @@ export function nodeMessages(
       ? undefined
       : `the kubelet may remove loaded images until they are pinned: ${state.unheld}`;
   return [own, risk, state.refused, ...needed].filter((message) => message !== undefined);
+}
+
+/** The reasons of failed jobs on a screen; all others are `nodeFailed`. */
+const failureReasons: Partial<Record<ErrorCode, ScreenReason>> = {
+  'disk-full': 'diskFull',
+  unsigned: 'notTrusted',
+  untrusted: 'notTrusted',
+};
+
+/** Returns what the screen of a node says of the messages that it reports; undefined if that needs no person. */
+export function findNodeReason(
+  state: NodeState,
+  { kind, failureCode }: Pick<AgentJob, 'kind' | 'failureCode'>,
+): ScreenReason | undefined {
+  const { images, obstacle, isOther = false, source, unoffered, base, other } = state;
+  if (kind === 'verify') return undefined;
+  if (source.kind === 'unreadable' && unoffered !== undefined) return 'driveUnreadable';
+  if (failureCode !== undefined)
+    return failureReasons[failureCode] ?? (source.kind === 'unreadable' ? 'driveUnreadable' : 'nodeFailed');
+  if (obstacle !== undefined && !isLoaded(images)) return isOther ? 'otherBundle' : 'imageDamaged';
+  if (isLoaded(images)) return describeCopy(state) === undefined ? undefined : 'driveNeeded';
+  if (source.kind === 'open')
+    return describeNeed(state) === undefined || base !== 'missing' ? undefined : 'baseMissing';
+  if (other !== undefined) return 'otherBundle';
+  if (describeNeed(state) === undefined) return undefined;
+  return source.kind === 'removed' ? 'driveRemoved' : 'driveNeeded';
 }
 
 /** Describes what a copy for the mirror of a node needs, if no node can give it; undefined otherwise. */

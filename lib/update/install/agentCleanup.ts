@@ -3,10 +3,18 @@ import { dirname } from 'node:path';
 import { fieldsOf, listOf, type Fields } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { imageUnitName, mirrorUnitFile, mirrorUnitName } from '../mirror/mirrorUnit.ts';
-import { holdFile, mirrorFile, mountFolder, nodeStateFolder, pinFile } from '../../node/machine/paths.ts';
+import {
+  holdFile,
+  mirrorFile,
+  mountFolder,
+  nodeStateFolder,
+  pinFile,
+  screenFolder,
+  screenLinks,
+} from '../../node/machine/paths.ts';
 
 /** The folders that agents and their programs leave on a node, in addition to the images. */
-const leftFolders = [nodeStateFolder, dirname(mountFolder)];
+const leftFolders = [screenFolder, nodeStateFolder, dirname(mountFolder)];
 
 /** Options of cleaning up nodes. */
 export interface CleanupOptions {
@@ -32,6 +40,13 @@ for unit in ${mirrorUnitName} ${imageUnitName}; do
   chroot /host systemctl daemon-reload
 done
 [ -z "$changed" ] || chroot /host systemctl reload crio
+rm -f ${Object.values(screenLinks)
+    .map((link) => `/host${link}`)
+    .join(' ')}
+if [ -e /host${screenFolder} ]; then
+  rm -rf /host${screenFolder}
+  chroot /host agetty --reload
+fi
 until ${leftFolders.map((folder) => `{ rm -rf --one-file-system /host${folder} || ${isEmptyMount(folder)}; }`).join(' && ')}; do
   sleep 5
 done

@@ -1,6 +1,7 @@
 import { agentPlacement } from '../../readiness/preflight/node.ts';
 import { basename, dirname } from 'node:path/posix';
 import type { KubernetesObject } from '../../config/manifest.ts';
+import type { SignalKind } from '../../node/machine/nodeSignal.ts';
 import { executablePath } from '../../node/machine/paths.ts';
 import type { Account } from '../accountAccess.ts';
 import { accountPolicies } from './accountPolicies.ts';
@@ -44,6 +45,8 @@ export interface AgentOptions {
   readonly masterLabel?: boolean;
   /** Whether agents serve metrics; default false. */
   readonly metrics?: boolean;
+  /** What agents say to a person in front of a node; by default on the login screen only. */
+  readonly screen?: { readonly console: boolean; readonly signal?: SignalKind | undefined } | undefined;
   /** The version of this program, to record it; by default nothing is recorded. */
   readonly version?: string | undefined;
 }
@@ -203,6 +206,12 @@ function container(name: Account, { image, trust = noTrust }: AgentOptions) {
   };
 }
 
+/** Returns the options of an agent for what it says to a person in front of its node. */
+function describeScreenOptions(screen: AgentOptions['screen']): string[] {
+  const { console = true, signal } = screen ?? {};
+  return [...(console ? [] : ['--console=off']), ...(signal === undefined ? [] : [`--signal=${signal}`])];
+}
+
 const nodeName = { name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } };
 
 function controllerContainer(options: AgentOptions): object {
@@ -219,8 +228,8 @@ function controllerContainer(options: AgentOptions): object {
 
 function agentContainer(options: AgentOptions): object {
   const { volumeMounts, args = [], ...rest } = container('agent', options);
-  const { metrics = false } = options;
-  const own = [...args, ...(metrics ? [metricsArgument] : [])];
+  const { metrics = false, screen } = options;
+  const own = [...args, ...(metrics ? [metricsArgument] : []), ...describeScreenOptions(screen)];
   return {
     ...rest,
     ...(own.length > 0 && { args: own }),

@@ -1,5 +1,5 @@
 import { agentArchitectures } from '../../readiness/preflight/node.ts';
-import { executablePath } from '../../node/machine/paths.ts';
+import { executablePath, screenFile } from '../../node/machine/paths.ts';
 
 /** The path of the token of the agents, in a container and below the root directory of an agent. */
 export const tokenPath = '/run/secrets/oc-upgrade-bundle/token';
@@ -87,6 +87,12 @@ fetch() {
   fi
   return 1
 }
+# An agent that was killed leaves its text on the login screen to the next one, which may not come to it.
+screen=/host${screenFile}
+if [ "$0" = agent ] && [ -e "$screen" ] && [ $(($(date +%s) - $(stat --format=%Y "$screen"))) -gt 1800 ]; then
+  rm -f "$screen"
+  chroot /host agetty --reload
+fi
 until intact "$file"; do
   fetch || sleep $((1 + RANDOM % 4))
 done

@@ -3,7 +3,7 @@ import { ignoring, PluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
 import { isOlder } from '../../release/version.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
-import { agentObjects } from './agentObjects.ts';
+import { agentObjects, type AgentOptions } from './agentObjects.ts';
 import { agentSet } from './agentSurvey.ts';
 import { readAgentVersion } from './agentVersion.ts';
 import { compareTrust, gatherTrust, noTrust, readTrust, type WantedTrust } from './agentTrust.ts';
@@ -32,6 +32,8 @@ export interface InstallationOptions {
   readonly admission: AdmissionMode | undefined;
   /** The trust of the agents in addition to the Red Hat release key; by default none. */
   readonly trust?: WantedTrust;
+  /** What agents say to a person in front of a node; by default on the login screen only. */
+  readonly screen?: AgentOptions['screen'];
   /** Whether Prometheus can read metrics of the agents; default false. */
   readonly metrics?: boolean;
   /** The version of this program, which the objects record; by default they record none. */
@@ -51,7 +53,7 @@ const firstWithRules = '1.25.0';
  */
 export async function planInstallation(
   cluster: Cluster,
-  { executables, admission, trust: wantedTrust = redHatOnly, metrics = false, version }: InstallationOptions,
+  { executables, admission, trust: wantedTrust = redHatOnly, screen, metrics = false, version }: InstallationOptions,
   context: Context,
 ): Promise<KubernetesObject[]> {
   await refuseHostedControlPlane(cluster);
@@ -95,7 +97,7 @@ export async function planInstallation(
   const masterLabel = nodes.some(
     (node) => isControlPlane(node) && !('node-role.kubernetes.io/control-plane' in node.labels),
   );
-  const objects = agentObjects({ ...own, policies, rules, metrics, masterLabel, version });
+  const objects = agentObjects({ ...own, policies, rules, screen, metrics, masterLabel, version });
   return hasMonitors ? [...objects, serviceMonitor] : objects;
 }
 

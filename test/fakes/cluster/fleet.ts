@@ -237,7 +237,7 @@ class Fleet {
     };
     const wait = (timeout: number, signal: AbortSignal): Promise<void> =>
       sleep(timeout, undefined, { signal }).catch(() => undefined);
-    const media = { find: () => Promise.resolve(found), wait };
+    const media = { find: () => Promise.resolve(found), wait, unusable: new Map<never, never>() };
     const loop = new AgentLoop(cluster, { node: name, media, tools, interval }, this.#context);
     this.#loops.set(name, { loop, cache });
     this.#closing.push(

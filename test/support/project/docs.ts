@@ -1,8 +1,10 @@
+import { readFile } from 'node:fs/promises';
 import type { Program } from '../../../cmd/cli/command.ts';
 import { formatHelp } from '../../../cmd/cli/help.ts';
 import { readOutputs } from '../program/outputs.ts';
 import { writeOutputPage, writeOutputSchema } from './jsonOutput.ts';
 import { writeReference } from './reference.ts';
+import { writeTechnicianPage } from './technicianPage.ts';
 import { mirrorRegistry } from '../../../cmd/mirror-registry/commands.ts';
 import { releaseMirrorConfig } from '../../../cmd/release-mirror-config/commands.ts';
 import { upgradeBundle } from '../../../cmd/upgrade-bundle/commands.ts';
@@ -14,7 +16,10 @@ export const programs: readonly Program[] = [upgradeBundle, releaseMirrorConfig,
 
 /** Returns every generated text, by its path in the project. */
 export async function generatedDocs(): Promise<Map<string, string>> {
+  const technician = 'docs/how-to/for-the-technician.md';
+  const page = await readFile(new URL(`../../../${technician}`, import.meta.url), 'utf8');
   const texts = new Map([
+    [technician, writeTechnicianPage(page)],
     ['docs/reference.md', await writeReference(programs, errorCodes)],
     ['docs/json-output.md', writeOutputPage(readOutputs())],
     ['docs/json-output.schema.json', writeOutputSchema(readOutputs())],

@@ -8,6 +8,7 @@ import {
   type Program,
 } from '../../../cmd/cli/command.ts';
 import { listConfigOptions, fieldOf } from '../../../cmd/cli/optionFile.ts';
+import { screenCodes } from '../../../lib/update/screen/screenCode.ts';
 import { commonOptions } from '../../../cmd/cli/commonOptions.ts';
 import { exitMeanings } from '../../../cmd/cli/failure.ts';
 import { clusterGroup } from '../../../cmd/cli/help.ts';
@@ -41,6 +42,14 @@ export async function writeReference(
     table(
       ['code', 'meaning'],
       Object.entries(errorCodes).map(([code, what]) => [`\`${code}\``, what]),
+    ),
+  );
+  parts.push(
+    '## Codes on the screens of nodes',
+    '[Each code](screen-codes.md) has facts, a remedy and what to ask for.',
+    table(
+      ['code', 'meaning'],
+      Object.values(screenCodes).map(([code, what]) => [`\`${code}\``, what]),
     ),
   );
   return `${parts.join('\n\n')}\n`;

@@ -46,6 +46,7 @@ async function startAgent(): Promise<SteppedAgent> {
   const waits: (() => void)[] = [];
   let endRound: () => void = () => undefined;
   const media = {
+    unusable: new Map<never, never>(),
     find: () => Promise.resolve([]),
     wait: () =>
       new Promise<void>((resolve) => {

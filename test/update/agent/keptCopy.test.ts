@@ -105,7 +105,11 @@ describe('the copy that a node keeps of a completed update', () => {
       if (await holds()) context.interrupt();
       else await new Promise((resolve) => setTimeout(resolve, 10));
     };
-    const media = { find: () => Promise.resolve(isInserted ? [...found.bundles] : []), wait };
+    const media = {
+      find: () => Promise.resolve(isInserted ? [...found.bundles] : []),
+      wait,
+      unusable: new Map<never, never>(),
+    };
     const mirror = () => Promise.resolve({ versions: ['4.19.4'], requests: 0, lacking: unread });
     const loop = new AgentLoop(connected.cluster, { node: 'master-0', media, tools, mirror, interval: 1 }, context);
     try {

@@ -87,7 +87,7 @@ describe('the bundles that a node retains for its mirror', () => {
       if ((rounds += 1) === 2) context.interrupt();
       return Promise.resolve();
     };
-    const media = { find: () => Promise.resolve([]), wait: end };
+    const media = { find: () => Promise.resolve([]), wait: end, unusable: new Map<never, never>() };
     const loop = new AgentLoop(connected.cluster, { node: 'master-0', media, tools, interval: 1 }, context);
     try {
       await loop.run();
