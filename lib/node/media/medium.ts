@@ -39,8 +39,8 @@ export interface FoundBundle {
   readonly identity: Digest;
 }
 
-/** Why a medium cannot be used: its file system, a folder, its silence, or a bundle that is incomplete or damaged. */
-export type RejectedKind = 'filesystem' | 'folder' | 'silent' | 'damaged';
+/** Why a medium cannot be used: its file system, a folder, its silence, a failed read, or a bundle that is damaged. */
+export type RejectedKind = 'filesystem' | 'folder' | 'silent' | 'unreadable' | 'damaged';
 
 /** A file or device that looks like a bundle but cannot be used, and the reason. */
 export interface Rejected {
@@ -192,7 +192,8 @@ async function examine(
     } catch (error) {
       checkInterrupted(context.signal);
       const { reason, hint } = isPluginError(error, 'interrupted') ? describeLate(timeLimit) : describeError(error);
-      rejected.push({ kind: 'damaged', device: place.device, path, reason, hint });
+      const kind = isPluginError(error, 'not-readable') ? 'unreadable' : 'damaged';
+      rejected.push({ kind, device: place.device, path, reason, hint });
     }
   }
   return { bundles, rejected };

@@ -23,7 +23,7 @@ import { readMirrorContent, type MirrorContent } from '../mirrorContent.ts';
 import type { MirrorState, NodeReport, Proposal } from '../nodeReport.ts';
 import { chooseFacts } from '../extraImages.ts';
 import { chooseProposal } from '../proposal.ts';
-import { reasonOfUpdate } from '../screen/screenCode.ts';
+import { reasonOfUpdate, type ScreenReason } from '../screen/screenCode.ts';
 import { plainVersion, type ScreenFacts } from '../screen/screenText.ts';
 import {
   activeBundle,
@@ -153,10 +153,9 @@ export class AgentLoop {
     const progress = { ...(await this.#node.describe(active, facts)), ...(database !== undefined && { database }) };
     await this.#report.send(active, progress, { ...this.#node.report, backup, mirror, proposal });
     const own = this.#node.screen(active, facts, media);
-    const { version = plainVersion(active.spec.bundle.version), nodesReady, reason } = active.status ?? {};
-    // While the node works, the wait of the cluster may be for that.
-    const known = own.reason ?? (own.work ? undefined : reasonOfUpdate(reason));
-    return { ...own, version: plainVersion(version), phase: phaseOf(active), nodesReady, reason: known };
+    const { version = active.spec.bundle.version ?? own.version, nodesReady } = active.status ?? {};
+    const reason = own.reason ?? chooseReason(active, own);
+    return { ...own, version: plainVersion(version), phase: phaseOf(active), nodesReady, reason };
   }
 
   /** Describes the last update that has ended, or a bundle that is found since. `kept`: its images are kept. */
@@ -323,6 +322,12 @@ export class AgentLoop {
   #randomPause(): number {
     return this.#options.interval * (0.75 + Math.random() / 2);
   }
+}
+
+/** Returns what the cluster waits for, unless that is what the node does, or has. */
+function chooseReason({ status }: UpgradeBundle, { work, drive }: ScreenFacts): ScreenReason | undefined {
+  const reason = reasonOfUpdate(status?.reason);
+  return work || (reason === 'driveAwaited' && drive !== 'none') ? undefined : reason;
 }
 
 /** Describes a bundle for which an administrator must allow its digest. */

@@ -9,7 +9,7 @@ import type { NodeReport } from '../nodeReport.ts';
 import { describeMismatch } from '../allowedBundle.ts';
 import { parseOutline } from '../bundleOutline.ts';
 import { chooseFacts } from '../extraImages.ts';
-import { hasEnded, isAtLeast, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
+import { hasEnded, isAtLeast, needsFacts, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
 import type { AgentBackup } from './agentBackup.ts';
 import type { AgentImages } from './agentImages.ts';
 import { AgentJob } from './agentJob.ts';
@@ -101,10 +101,11 @@ export class AgentNode {
     bundle: UpgradeBundle,
     { retains }: NodeFacts,
     media: readonly FoundBundle[],
-  ): Pick<ScreenFacts, 'drive' | 'work' | 'reason'> {
+  ): Pick<ScreenFacts, 'version' | 'drive' | 'work' | 'reason'> {
     const { source, servesImages = false } = this.#state;
     const { kind } = this.#job;
-    const isHere = media.some((medium) => this.#media.stateOf(medium) !== 'another');
+    const here = media.find((medium) => this.#media.stateOf(medium) !== 'another');
+    const isHere = here !== undefined;
     const last = this.facts?.hops?.at(-1) ?? this.facts;
     const isLast = last !== undefined && last.metadata.version === bundle.status?.version;
     const keepsCopy = source.kind === 'open' && source.medium !== undefined && (retains === 'all' || servesImages);
@@ -114,7 +115,8 @@ export class AgentNode {
     return {
       drive: isHere ? (isDone ? 'removable' : 'needed') : 'none',
       work: reads || copies ? { kind: reads ? 'check' : 'copy', share: this.#share?.share } : undefined,
-      reason: findNodeReason(this.#state, this.#job),
+      reason: findNodeReason(this.#state, this.#job, needsFacts(bundle)),
+      version: here?.version,
     };
   }
 

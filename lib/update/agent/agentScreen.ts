@@ -23,6 +23,7 @@ const driveReasons: Readonly<Record<UnusableKind, ScreenReason>> = {
   empty: 'driveEmpty',
   filesystem: 'driveFormat',
   silent: 'driveSilent',
+  unreadable: 'driveUnreadable',
   damaged: 'driveDamaged',
   folder: 'driveFolder',
 };

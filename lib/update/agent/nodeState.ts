@@ -201,10 +201,14 @@ const failureReasons: Partial<Record<ErrorCode, ScreenReason>> = {
   untrusted: 'notTrusted',
 };
 
-/** Returns what the screen of a node says of the messages that it reports; undefined if that needs no person. */
+/**
+ * Returns what the screen of a node says of the messages that it reports; undefined if that needs no person. `isEarly`: another
+ * node may still be reading the drive.
+ */
 export function findNodeReason(
   state: NodeState,
   { kind, failureCode }: Pick<AgentJob, 'kind' | 'failureCode'>,
+  isEarly = false,
 ): ScreenReason | undefined {
   const { images, obstacle, isOther = false, source, unoffered, base, other } = state;
   if (kind === 'verify') return undefined;
@@ -217,7 +221,8 @@ export function findNodeReason(
     return describeNeed(state) === undefined || base !== 'missing' ? undefined : 'baseMissing';
   if (other !== undefined) return 'otherBundle';
   if (describeNeed(state) === undefined) return undefined;
-  return source.kind === 'removed' ? 'driveRemoved' : 'driveNeeded';
+  if (source.kind === 'removed') return 'driveRemoved';
+  return isEarly ? 'driveAwaited' : 'driveNeeded';
 }
 
 /** Describes what a copy for the mirror of a node needs, if no node can give it; undefined otherwise. */

@@ -19,7 +19,8 @@ export const screenCodes = {
   otherBundle: ['7392', 'A USB drive holds another bundle than the allowed one.'],
   driveUnreadable: ['6728', 'A USB drive with the allowed bundle cannot be read to its end, or is corrupt.'],
   driveRemoved: ['8192', 'A USB drive was removed while the node needed it.'],
-  driveNeeded: ['3814', 'No node has the allowed bundle.'],
+  driveAwaited: ['2549', 'A bundle is allowed, and no node has verified it yet.'],
+  driveNeeded: ['3814', 'No node has the allowed bundle, and nodes need it.'],
   notTrusted: ['2436', 'The release has no signature of a trusted key.'],
   diskFull: ['2581', 'A node has too little disk space.'],
   driveEmpty: ['7624', 'A USB drive has nothing like a bundle.'],
@@ -42,7 +43,7 @@ export const screenCodes = {
 /** What a screen says for the reason of an update (`findReason`). All others need no person. */
 const reasonsOfUpdates: Readonly<Record<string, ScreenReason>> = {
   NotAllowed: 'notAllowed',
-  NotFound: 'driveNeeded',
+  NotFound: 'driveAwaited',
   OtherBundle: 'otherBundle',
   Blocked: 'blocked',
   NotControlPlaneOnly: 'blocked',

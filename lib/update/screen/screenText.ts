@@ -52,7 +52,8 @@ const words: Readonly<Record<ScreenReason, (update: string) => readonly string[]
   otherBundle: () => ['Stopped: this USB drive holds another update than the administrator', 'allowed.'],
   driveUnreadable: () => ['Stopped: the USB drive cannot be read to its end. It may be damaged.'],
   driveRemoved: () => ['Stopped: the USB drive was removed too early. Insert it again.'],
-  driveNeeded: (update) => [`Waiting: insert the USB drive with ${update} into a node.`],
+  driveAwaited: (update) => [`This node waits for ${update}, from a USB drive`, 'or from a node that reads one.'],
+  driveNeeded: (update) => [`Stopped: no node has ${update} any more.`, 'Insert its USB drive again.'],
   notTrusted: () => ['Stopped: the update on the USB drive has no valid signature.'],
   diskFull: () => ['Stopped: this node has too little disk space.'],
   driveEmpty: () => ['This USB drive holds no update.'],
@@ -73,7 +74,7 @@ const words: Readonly<Record<ScreenReason, (update: string) => readonly string[]
 };
 
 /** Reasons that ask for nothing. */
-const quiet: readonly ScreenReason[] = ['completed', 'aborted', 'outsideWindow'];
+const quiet: readonly ScreenReason[] = ['completed', 'aborted', 'outsideWindow', 'driveAwaited'];
 const mustRead = 'Call your administrator and read the code:';
 const keepDrive = 'Do not remove the USB drive.';
 const mayRemove = 'You can remove the USB drive now.';
@@ -113,6 +114,8 @@ export function describeScreen(facts: ScreenFacts): Screen | undefined {
       [`All nodes of this cluster have ${update}.`, mayRemove, `It starts soon. ${keepPower}`],
       'removable',
     );
+  if (drive === 'needed' && (phase === 'Detected' || phase === 'Verified'))
+    return screen([`${capitalize(update)} on the USB drive is in order.`, keepDrive], 'busy', true);
   if (phase === undefined || phase === 'Detected' || phase === 'Failed') return undefined;
   const isReady = isAtLeast({ status: { phase } } as UpgradeBundle, 'Loaded');
   if (isReady && drive === 'none')

@@ -5,7 +5,7 @@ import { dirname, join, relative } from 'node:path';
 import { Drives } from '../../support/loopDevice.ts';
 import { runSuccessfully } from '../../support/peers.ts';
 import { compileCache, executableOf } from '../../support/program/executables.ts';
-import { formerStorePath } from '../../../lib/node/machine/paths.ts';
+import { formerStorePath, screenFile } from '../../../lib/node/machine/paths.ts';
 import { writeBackupPrograms } from './backupPrograms.ts';
 
 /** The information about the cluster that the pod of a node has. */
@@ -83,6 +83,10 @@ export class SimulatedNode {
     const systemctl = join(drives, 'bin/systemctl');
     await writeFile(systemctl, `#!/bin/sh\necho "$@" >> '${join(folder, 'systemctl')}'\n`);
     await chmod(systemctl, 0o755);
+    const agetty = join(drives, 'bin/agetty');
+    const record = `{ cat '${screenFile}' 2>/dev/null; printf '\\0'; } >> '${join(folder, 'screens')}'`;
+    await writeFile(agetty, `#!/bin/sh\n[ "$*" = --reload ] && ${record}\n`);
+    await chmod(agetty, 0o755);
     await writeBackupPrograms(join(drives, 'bin'));
     return node;
   }
@@ -111,6 +115,15 @@ export class SimulatedNode {
   async systemctl(): Promise<string[]> {
     const text = await readFile(join(this.#folder, 'systemctl'), 'utf8').catch(() => '');
     return text.split('\n').filter((line) => line !== '');
+  }
+
+  /** Returns what its login screen has said, one text after the other; empty while it said nothing. */
+  async screens(): Promise<string[]> {
+    const text = await readFile(join(this.#folder, 'screens'), 'utf8').catch(() => '');
+    return text
+      .split('\0')
+      .slice(0, -1)
+      .map((each) => each.trim());
   }
 
   /**
