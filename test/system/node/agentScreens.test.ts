@@ -3,6 +3,7 @@ import { expect } from 'chai';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { gatherTrust, noTrust, type AgentTrust } from '../../../lib/update/install/agentTrust.ts';
 import { codeOf, type ScreenReason } from '../../../lib/update/screen/screenCode.ts';
+import { abortAnnotation } from '../../../lib/update/upgradeBundle.ts';
 import { bundleName, SimulatedCluster } from '../../fakes/cluster/simulatedCluster.ts';
 import type { SimulatedNode } from '../../fakes/cluster/simulatedNode.ts';
 import { requireRoot } from '../../support/archive/storeReader.ts';
@@ -96,6 +97,18 @@ describe('the login screens of a cluster', function () {
       expect(words).not.to.match(/remove|found on/);
       expect(words).not.to.contain(codeOf('driveNeeded'));
     }
+  });
+
+  it('say that the administrator cancelled the update, and then only that', async () => {
+    cluster = await SimulatedCluster.start({ trust });
+    const [master, worker, last] = await Promise.all(['master-0', 'worker-0', 'worker-1'].map(addNode));
+    if (!master || !worker || !last) throw new Error('there is no node');
+    cluster.allow(digest, { hold: true });
+    await plug(worker, made);
+    for (const node of [master, worker, last]) await untilCode(node, 'held');
+    const annotations = { [abortAnnotation]: 'true' };
+    cluster.edit('upgrade-bundle.openshift.io/v1alpha1', 'UpgradeBundle', bundleName, { metadata: { annotations } });
+    for (const node of [master, last]) await untilCode(node, 'aborted');
   });
 
   it('answer a drive that is worn, another one, empty, or removed too early', async () => {

@@ -4,6 +4,7 @@ import {
   chooseTask,
   countStage,
   describeLateHold,
+  findNodeReason,
   initialState,
   loadLimits,
   nodeMessages,
@@ -157,6 +158,37 @@ describe('chooseTask on a node with a mirror', () => {
     expect(choose({ ...open, medium }, 'metadata')).to.equal('idle');
     expect(choose({ kind: 'none' }, 'metadata')).to.equal('idle');
     expect(choose({ kind: 'none' }, 'metadata', 'Loading', false)).to.equal('fetch');
+  });
+});
+
+describe('findNodeReason', () => {
+  const idle = { kind: undefined, failureCode: undefined };
+  const find = (
+    state: Partial<NodeState>,
+    job: Parameters<typeof findNodeReason>[1] = idle,
+    isEarly = false,
+  ): string | undefined => findNodeReason({ ...initialState, ...state }, job, isEarly);
+  const unreadable = { kind: 'unreadable', error: new PluginError('not-readable', 'EIO') } as const;
+
+  it('says of each message of a node that needs a person what it is', () => {
+    expect(find({}, { ...idle, failureCode: 'disk-full' })).to.equal('diskFull');
+    expect(find({}, { ...idle, failureCode: 'untrusted' })).to.equal('notTrusted');
+    expect(find({}, { ...idle, failureCode: 'command-failed' })).to.equal('nodeFailed');
+    expect(find({ source: unreadable }, { ...idle, failureCode: 'not-readable' })).to.equal('driveUnreadable');
+    expect(find({ source: unreadable, unoffered: 'bundle' })).to.equal('driveUnreadable');
+    expect(find({ source: { kind: 'removed', medium: 'x' } })).to.equal('driveRemoved');
+    expect(find({ other: 'another bundle' })).to.equal('otherBundle');
+    expect(find({ obstacle: 'it has another version', isOther: true })).to.equal('otherBundle');
+    expect(find({ obstacle: 'an image lost content' })).to.equal('imageDamaged');
+    expect(find({ unoffered: 'bundle' })).to.equal('driveNeeded');
+    expect(find({ ...loaded, unoffered: 'bundle' })).to.equal('driveNeeded');
+  });
+
+  it('asks for no drive while another node may still read one, and for nothing while the node checks its own', () => {
+    expect(find({ unoffered: 'bundle' }, idle, true)).to.equal('driveAwaited');
+    expect(find({ other: 'another bundle' }, { ...idle, kind: 'verify' })).to.equal(undefined);
+    expect(find({}, { ...idle, kind: 'fetch' })).to.equal(undefined);
+    expect(find(loaded)).to.equal(undefined);
   });
 });
 

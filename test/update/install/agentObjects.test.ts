@@ -1,5 +1,6 @@
 import { expect } from 'chai';
-import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
+import { fieldsOf, listOf } from '../../../lib/fields.ts';
+import { agentObjects, type AgentOptions } from '../../../lib/update/install/agentObjects.ts';
 import { formatManifest } from '../../../lib/config/manifest.ts';
 import { connectTo, startCluster } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';
@@ -17,6 +18,17 @@ describe('agentObjects', () => {
   it('are equal to the golden file', async () => {
     const [, ...objects] = agentObjects(options);
     await expectGolden('cluster/agent.yaml', objects.map((object) => formatManifest(object)).join('---\n'));
+  });
+
+  it('say nothing on screens if they are off, and signal as they were told', () => {
+    const argumentsOf = (screen: AgentOptions['screen']): unknown => {
+      const [agents] = agentObjects({ ...options, screen }).slice(-1);
+      const pod = fieldsOf(fieldsOf(fieldsOf(agents?.['spec'])['template'])['spec']);
+      return listOf(pod['containers'])[0]?.['args'];
+    };
+    expect(argumentsOf(undefined)).to.equal(undefined);
+    expect(argumentsOf({ console: true })).to.equal(undefined);
+    expect(argumentsOf({ console: false, signal: 'led' })).to.deep.equal(['--console=off', '--signal=led']);
   });
 
   it('come in an order in which they can be applied: what others need first, the agents last', () => {

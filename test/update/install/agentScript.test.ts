@@ -1,12 +1,13 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmod, mkdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { chmod, mkdir, readFile, stat, utimes, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { dirname, join } from 'node:path';
 import { Readable } from 'node:stream';
 import { expect } from 'chai';
-import { executablePath } from '../../../lib/node/machine/paths.ts';
+import { executablePath, screenFile } from '../../../lib/node/machine/paths.ts';
 import { describeExecutables, startScript } from '../../../lib/update/install/agentScript.ts';
 import { digestOf, hexOf } from '../../../lib/content/oci/digest.ts';
 import { serveContent, type ContentServer } from '../../../lib/content/server/server.ts';
@@ -72,6 +73,24 @@ describe('startScript', () => {
     await place(executable);
     expect(await start().ended).to.equal(0);
     expect(await record()).to.equal(started.replace('HOST', join(folder, 'host')));
+  });
+
+  it('removes a text of an agent that was killed from the login screen, half an hour after it', async () => {
+    await place(executable);
+    const screen = join(folder, 'host', screenFile);
+    await mkdir(dirname(screen), { recursive: true });
+    await stub('chroot', 'shift; case $1 in agetty) echo "agetty $2" >> "$RECORD";; esac');
+    for (const [minutes, isKept] of [
+      [20, true],
+      [40, false],
+    ] as const) {
+      await writeFile(screen, 'Checking it: 34 %');
+      const time = Date.now() / 1000 - minutes * 60;
+      await utimes(screen, time, time);
+      expect(await start().ended).to.equal(0);
+      expect(existsSync(screen)).to.equal(isKept);
+      expect((await record()).includes('agetty --reload')).to.equal(!isKept);
+    }
   });
 
   it('waits until the executable is uploaded', async () => {

@@ -85,6 +85,9 @@ describe('every program', () => {
       ['(tls)', ['tls']],
       ['“Held”,', ['Held']],
       ['failed with not-found', ['not-found']],
+      ['7392', ['7392']],
+      ['Call your administrator and read the code: 7392', ['7392']],
+      ['This cluster runs 4.20.3 (code 5287).', ['5287']],
     ] as const)
       expect([...new Set(findTopics(text).map(({ name }) => name))], text).to.deep.equal([...new Set(names)]);
     const { hint } = await failureOf(
@@ -96,6 +99,15 @@ describe('every program', () => {
       Promise.resolve().then(() => findTopics('a conflict of opinions')),
       'usage',
     );
+  });
+
+  it('explains a code that a technician reads out: facts, remedy, and what to ask for', async () => {
+    const { stdout } = await executeProgram('oc-adm_upgrade_bundle', ['explain', '7392']);
+    expect(stdout).to.match(/^7392: A USB drive holds another bundle.*\n\nFacts: .*\nRemedy: .*\nAsk for: /s);
+    const { code, stderr } = await executeProgram('oc-adm_upgrade_bundle', ['explain', '7393']);
+    expect(code).to.equal(2);
+    expect(stderr).to.contain('no screen shows the code 7393: one of its digits is wrong');
+    expect(stderr).to.match(/hint: Have the code read out again, digit by digit\.\n$/);
   });
 
   it('lists the codes, and suggests one for a misspelt one', async () => {

@@ -1,0 +1,130 @@
+import { mkdir, readFile, readlink, utimes, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { screenFile, screenLinks } from '../../../lib/node/machine/paths.ts';
+import { AgentScreen } from '../../../lib/update/agent/agentScreen.ts';
+import { codeOf } from '../../../lib/update/screen/screenCode.ts';
+import type { ScreenFacts } from '../../../lib/update/screen/screenText.ts';
+import { makeContext } from '../../support/context.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
+
+const minute = 60_000;
+const none = new Map<never, never>();
+const checking = (percent: number): ScreenFacts => ({
+  ...{ version: '4.20.3', phase: 'Verified', drive: 'needed' },
+  work: { kind: 'check', share: { percent } },
+});
+const updating: ScreenFacts = { version: '4.20.3', phase: 'Upgrading', drive: 'none' };
+const completed: ScreenFacts = { version: '4.20.3', phase: 'Completed', drive: 'none' };
+
+describe('AgentScreen', () => {
+  let root: string;
+  let now = 0;
+  const context = makeContext();
+  beforeEach(async () => {
+    root = await makeFolder();
+    await mkdir(join(root, 'etc'));
+    await writeFile(join(root, 'etc/issue'), '');
+    now = 0;
+  });
+  afterEach(() => removeFolder(root));
+
+  const open = (console = true): AgentScreen => new AgentScreen({ root, environment: {} }, { console }, () => now);
+  const read = (): Promise<string> => readFile(join(root, screenFile), 'utf8').catch(() => '');
+
+  it('changes numbers once a minute, and everything else at once', async () => {
+    const screen = open();
+    await screen.show(checking(3), none, context);
+    now += minute - 1;
+    await screen.show(checking(34), none, context);
+    expect(await read()).to.contain('3 %');
+    now += 1;
+    await screen.show(checking(35), none, context);
+    expect(await read()).to.contain('35 %');
+    await screen.show({ version: '4.20.3', phase: 'Loaded', drive: 'removable' }, none, context);
+    expect(await read()).to.contain('You can remove the USB drive now.');
+    await screen.show({ drive: 'none' }, none, context);
+    expect(await read()).to.equal('');
+  });
+
+  it('replaces what a killed agent has left, in its first round', async () => {
+    await open().show(checking(34), none, context);
+    await open().show({ drive: 'none' }, none, context);
+    expect(await read()).to.equal('');
+    await open().show(checking(34), none, context);
+    await open().show(checking(12), none, context);
+    expect(await read()).to.contain('12 %');
+  });
+
+  it('removes what is false without it when it ends, and keeps that the cluster is updated', async () => {
+    const first = open();
+    await first.show(checking(34), none, context);
+    await first.close(context);
+    expect(await read()).to.equal('');
+    const second = open();
+    await second.show(updating, none, context);
+    await second.close(context);
+    expect(await read()).to.contain('Do not switch off.');
+  });
+
+  it('says for a day what the cluster runs, and only after it has said something else', async () => {
+    await open().show(completed, none, context);
+    expect(await read()).to.equal('');
+    await open().show(updating, none, context);
+    const screen = open();
+    await screen.show(completed, none, context);
+    expect(await read()).to.contain('This cluster runs 4.20.3');
+    const age = async (hours: number): Promise<string> => {
+      const time = Date.now() / 1000 - hours * 3600;
+      await utimes(join(root, screenFile), time, time);
+      await screen.show(completed, none, context);
+      return read();
+    };
+    expect(await age(23)).to.contain('This cluster runs 4.20.3');
+    expect(await age(25)).to.equal('');
+    await screen.show(completed, none, context);
+    expect(await read()).to.equal('');
+  });
+
+  it('says for a minute that a drive cannot be used, each time that it is inserted', async () => {
+    const screen = open();
+    const empty = new Map([['sdb', 'empty' as const]]);
+    await screen.show({ drive: 'none' }, empty, context);
+    expect(await read()).to.contain(codeOf('driveEmpty'));
+    now += minute;
+    await screen.show(updating, empty, context);
+    expect(await read()).to.contain('Updating this cluster');
+    await screen.show(updating, none, context);
+    await screen.show(updating, empty, context);
+    expect(await read())
+      .to.contain(codeOf('driveEmpty'))
+      .and.contain('Do not switch off.');
+  });
+
+  it('says after a quarter of an hour that the cluster is not reached', async () => {
+    const screen = open();
+    await screen.show(updating, none, context);
+    now += 14 * minute;
+    await screen.noteFailure(context);
+    expect(await read()).to.contain('Updating this cluster');
+    now += minute;
+    await screen.noteFailure(context);
+    expect(await read()).to.contain(codeOf('unreachable'));
+  });
+
+  it('says nothing if it is turned off, and removes what it said before', async () => {
+    await open().show(updating, none, context);
+    expect(await readlink(join(root, screenLinks.etc))).to.equal('../../run/oc-upgrade-bundle/login.issue');
+    await open(false).show(updating, none, context);
+    expect(await read()).to.equal('');
+    expect(await readlink(join(root, screenLinks.etc)).catch(() => 'gone')).to.equal('gone');
+  });
+
+  it('logs once that the screen cannot be changed, and disturbs no agent', async () => {
+    await mkdir(join(root, screenFile), { recursive: true });
+    const own = makeContext();
+    const screen = open();
+    for (const percent of [1, 2]) await screen.show(checking(percent), none, own);
+    expect(own.lines.filter((line) => line.startsWith('warn'))).to.have.length(1);
+  });
+});
