@@ -39,9 +39,8 @@ export class NodeSignal {
   readonly #host: Host;
   readonly #kind: SignalKind;
   readonly #toneUnit: number;
-  #last: Signal = 'quiet';
-  /** The triggers of the lights before the first signal, by their folders. */
-  readonly #triggers = new Map<string, string>();
+  #last: Signal | undefined;
+  #isFirst = true;
   #warned = false;
 
   /** `toneUnit` is the length of a millisecond of a tone, in milliseconds. */
@@ -54,6 +53,7 @@ export class NodeSignal {
   /** Gives a signal, unless it is the last one. */
   async give(signal: Signal, context: Context): Promise<void> {
     if (signal === this.#last) return;
+    this.#isFirst = this.#last === undefined;
     this.#last = signal;
     try {
       if (this.#kind === 'led') await this.#light(signal);
@@ -73,17 +73,18 @@ export class NodeSignal {
   async #blink(led: string, signal: Signal): Promise<void> {
     const write = (file: string, text: string): Promise<void> => writeFile(join(led, file), text);
     const triggers = await readFile(join(led, 'trigger'), 'utf8').catch(() => '');
-    const [, present = 'none'] = /\[(.+?)\]/.exec(triggers) ?? [];
-    if (!this.#triggers.has(led)) this.#triggers.set(led, present);
+    const listed = triggers.split(/[\s[\]]+/);
     if (signal === 'quiet') {
+      const own = usualTrigger(led, listed);
+      // It may be left by an agent that was killed.
+      if (triggers.includes(`[${own}]`) && this.#isFirst) return;
       await write('brightness', '0');
-      // Writing 0 removes the trigger, such as that of the keyboard.
-      await write('trigger', this.#triggers.get(led) ?? 'none');
+      // Writing 0 removes the trigger.
+      await write('trigger', own);
       return;
     }
     const delay = blinks[signal];
-    const canBlink = /(?:^|[\s[])timer(?:[\s\]]|$)/.test(triggers);
-    if (delay === 0 || !canBlink) {
+    if (delay === 0 || !listed.includes('timer')) {
       await write('trigger', 'none');
       await write('brightness', (await readFile(join(led, 'max_brightness'), 'utf8').catch(() => '1')).trim());
       return;
@@ -108,6 +109,12 @@ export class NodeSignal {
       await sleep(pauseAfterTone * this.#toneUnit);
     }
   }
+}
+
+/** Returns the trigger of a light without a signal: that of a lock key of the keyboard, or none. */
+function usualTrigger(led: string, listed: readonly string[]): string {
+  const [, lock = ''] = /::(\w+lock)$/.exec(led) ?? [];
+  return listed.find((trigger) => trigger === `kbd-${lock}`) ?? 'none';
 }
 
 /**

@@ -116,6 +116,13 @@ describe('oc adm-upgrade-bundle install', () => {
     expect(site.server.objects.revision).to.equal(revision);
   });
 
+  it('lets the agents say on screens and by signals what its options say', async () => {
+    const both = await install('--dry-run=client', '-o', 'yaml', '--console=off', '--signal=beep');
+    expect(both.stdout).to.match(/^ +args:\n +- --console=off\n +- --signal=beep$/m);
+    const usual = await install('--dry-run=client', '-o', 'yaml');
+    expect(usual.stdout).not.to.match(/--console|--signal/);
+  });
+
   it('prints the objects of a dry run without an executable', async () => {
     const plan = await install('--dry-run=client', '-o', 'yaml');
     expect(plan.code, plan.stderr).to.equal(0);

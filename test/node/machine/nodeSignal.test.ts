@@ -34,8 +34,21 @@ describe('NodeSignal, with files in the place of the devices', () => {
     ]);
     await signal.give('removable', context);
     expect([await read(led, 'trigger'), await read(led, 'brightness')]).to.deep.equal(['none', '255']);
+    // The kernel still lists all triggers.
+    await writeFile(join(led, 'trigger'), '[none] kbd-numlock timer');
     await signal.give('quiet', context);
     expect([await read(led, 'trigger'), await read(led, 'brightness')]).to.deep.equal(['kbd-numlock', '0']);
+  });
+
+  it('ends at its start what an agent that was killed has left', async () => {
+    const led = await addLed('input4::capslock', 'none kbd-capslock [timer]');
+    await new NodeSignal(host(), 'led').give('quiet', context);
+    expect([await read(led, 'trigger'), await read(led, 'brightness')]).to.deep.equal(['kbd-capslock', '0']);
+    const other = await addLed('input5::numlock');
+    await new NodeSignal(host(), 'led').give('quiet', context);
+    expect([await read(other, 'trigger'), await read(other, 'brightness')]).to.deep.equal([
+      ...['none [kbd-numlock] timer', '1'],
+    ]);
   });
 
   it('leaves other lights alone, such as those of disks and network cards', async () => {

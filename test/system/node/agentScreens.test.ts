@@ -52,7 +52,7 @@ describe('the login screens of a cluster', function () {
     return node.drives.plug(image, true, readable);
   };
   /** Waits until the screen of a node says something. */
-  const untilSaid = (node: SimulatedNode, words: string | ScreenReason): Promise<void> =>
+  const untilSaid = (node: SimulatedNode, words: string): Promise<void> =>
     cluster.until(async () => (await node.screens()).at(-1)?.includes(words));
   const untilCode = (node: SimulatedNode, reason: ScreenReason): Promise<void> => untilSaid(node, codeOf(reason));
 

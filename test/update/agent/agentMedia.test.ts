@@ -199,6 +199,26 @@ describe('AgentMedia', () => {
       expect(await agent.find()).to.deep.equal([]);
     });
 
+    it('names drives that cannot be used, and empty ones only if they were inserted since the start', async () => {
+      const old = await drives.plug(await drives.makeExt4(files));
+      const agent = await open();
+      await agent.find();
+      expect([...agent.unusable]).to.deep.equal([]);
+      const [bad, good] = [await plugBroken(), await plugBundle()];
+      await rm(join(files, 'upgrade-4.12.4-x86_64.tar'));
+      const empty = await drives.plug(await drives.makeExt4(files));
+      await agent.find();
+      expect([...agent.unusable]).to.have.deep.members([
+        [bad.device, 'damaged'],
+        [basename(empty.device), 'empty'],
+      ]);
+      expect(agent.unusable.has(good.device)).to.equal(false);
+      await old.pull();
+      await empty.pull();
+      await agent.find();
+      expect([...agent.unusable]).to.deep.equal([[bad.device, 'damaged']]);
+    });
+
     it('names the bundles on removable drives and what looks like one, until they are removed', async () => {
       const [bad, good] = [await plugBroken(), await plugBundle()];
       const agent = await open();
