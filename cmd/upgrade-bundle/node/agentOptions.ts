@@ -1,3 +1,4 @@
+import { inGroup } from '../../cli/command.ts';
 import { clusterAccessOptions } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 import { offlineTrustOptions } from '../../cli/trust.ts';
@@ -5,7 +6,7 @@ import { signalKinds, type SignalKind } from '../../../lib/node/machine/nodeSign
 import { nodeStateFolder } from '../../../lib/node/machine/paths.ts';
 
 /** The options of what agents say to a person in front of a node. */
-export const screenOptions = {
+export const screenOptions = inGroup('At the node:', {
   console: {
     type: 'string',
     choices: ['on', 'off'],
@@ -17,7 +18,7 @@ export const screenOptions = {
     choices: signalKinds,
     describe: 'Also tell it by lights of the node or its keyboard, or by its speaker (default: no signal)',
   },
-} as const;
+});
 
 /** Returns the settings of `screenOptions`. */
 export function screenOf(args: { readonly console: string; readonly signal?: SignalKind | undefined }): {
