@@ -14,7 +14,7 @@ import { openBundle } from '../../lib/bundle/open.ts';
 import { openRemoteTar } from '../../lib/bundle/openTar.ts';
 import { serveBundle } from '../../lib/bundle/deliver/serve.ts';
 import { openBaseBlobs } from '../../lib/node/baseBlobs.ts';
-import { baseBlobsPath, checkBundleDigest, checkWholeDigest, fetchBundle } from '../../lib/node/replica.ts';
+import { baseBlobsPath, checkBundleDigest, checkWholeDigest, fetchBundle, hashBundle } from '../../lib/node/replica.ts';
 import type { BlobRecord } from '../../lib/bundle/metadata.ts';
 import { Transfer } from '../../lib/node/transfer.ts';
 import { digestOf, type Digest } from '../../lib/content/oci/digest.ts';
@@ -242,6 +242,9 @@ describe('fetchBundle', () => {
       await using bundle = await openBundle(path, makeContext());
       await checkBundleDigest(bundle, wanted, makeContext());
       await failureOf(checkBundleDigest(bundle, digestOf('other'), makeContext()), 'digest-mismatch');
+      let read = 0;
+      await hashBundle(bundle, makeContext(), (bytes) => (read += bytes));
+      expect(read).to.equal(path === file ? longer.length : bundle.size);
     }
     const directory = await openBundle(await made.unpack(), makeContext());
     await failureOf(checkBundleDigest(directory, digest, makeContext()), 'unsupported');

@@ -99,6 +99,27 @@ describe('the login screens of a cluster', function () {
     }
   });
 
+  it('ask for the drive of several updates until every node has the last one', async () => {
+    await using several = await makeBundle({
+      ...{ version: '4.20.3', previous: ['4.19.12'], layerSize: 50_000 },
+      earlier: [{ version: '4.19.12', previous: ['4.19.3'] }],
+    });
+    cluster = await SimulatedCluster.start({ trust });
+    const [worker, ...others] = await Promise.all(['worker-0', 'worker-1', 'master-0'].map(addNode));
+    if (!worker) throw new Error('there is no node');
+    await plug(worker, several);
+    cluster.allow(digestOf(await readFile(several.path)), { holdBetween: true });
+    await untilCode(worker, 'held');
+    expect(cluster.bundle()?.status).to.include({ version: '4.20.3', phase: 'Held' });
+    const said = await worker.screens();
+    const updating = said.findIndex((text) => text.includes('Updating this cluster to 4.19.12'));
+    const free = said.findIndex((text) => text.includes('You can remove'));
+    expect(updating, JSON.stringify(said)).to.be.above(0);
+    expect(free, JSON.stringify(said)).to.be.above(updating);
+    expect(said.slice(0, free).filter((text) => !text.includes('Do not remove the USB drive.'))).to.deep.equal([]);
+    for (const node of others) expect((await node.screens()).join()).not.to.contain('remove');
+  });
+
   it('say that the administrator cancelled the update, and then only that', async () => {
     cluster = await SimulatedCluster.start({ trust });
     const [master, worker, last] = await Promise.all(['master-0', 'worker-0', 'worker-1'].map(addNode));
