@@ -1,5 +1,5 @@
 import type { Context } from '../../context.ts';
-import { asFailure } from '../../errors.ts';
+import { isPluginError, messageOf } from '../../errors.ts';
 import type { Host } from '../../node/machine/host.ts';
 import { formatText, LoginScreen } from '../../node/machine/loginScreen.ts';
 import { NodeSignal, type SignalKind } from '../../node/machine/nodeSignal.ts';
@@ -70,8 +70,10 @@ export class AgentScreen {
 
   /** Removes a text that is false without the agent. Others stay: the node may be shut down during the update. */
   async close(context: Context): Promise<void> {
-    if (this.#shown?.screen?.isMomentary) await this.#write(undefined, false, context);
-    else await this.#signal?.give('quiet', context);
+    // The agent is interrupted already.
+    const own = { ...context, signal: new AbortController().signal };
+    if (this.#shown?.screen?.isMomentary) await this.#write(undefined, false, own);
+    else await this.#signal?.give('quiet', own);
   }
 
   /** Returns why a drive that was inserted within the last minute cannot be used. */
@@ -87,7 +89,9 @@ export class AgentScreen {
       await this.#change(screen, isEnd, context);
       this.#warned = '';
     } catch (error) {
-      const { message } = asFailure(error);
+      if (isPluginError(error, 'interrupted')) throw error;
+      // No update fails for its screen.
+      const message = messageOf(error);
       if (message !== this.#warned) context.log('warn', `the login screen of the node cannot be changed: ${message}`);
       this.#warned = message;
     }

@@ -36,6 +36,8 @@ export interface Screen {
   readonly isMomentary: boolean;
 }
 
+const keepPower = 'Do not switch off.';
+
 /** The words for a reason. `version` is a noun phrase: `update 4.20.3`, or `the update`. */
 const words: Readonly<Record<ScreenReason, (update: string) => readonly string[]>> = {
   completed: () => [],
@@ -70,7 +72,7 @@ const words: Readonly<Record<ScreenReason, (update: string) => readonly string[]
   imagesLost: () => ['A node of this cluster lost a part of the update.'],
   imageDamaged: () => ['Stopped: the update on this node is damaged.'],
   nodeFailed: () => ['Stopped: this node has a problem. It tries again.'],
-  unreachable: () => ['This node does not reach its cluster.'],
+  unreachable: () => [`This node does not reach its cluster. ${keepPower}`],
 };
 
 /** Reasons that ask for nothing. */
@@ -78,7 +80,6 @@ const quiet: readonly ScreenReason[] = ['completed', 'aborted', 'outsideWindow',
 const mustRead = 'Call your administrator and read the code:';
 const keepDrive = 'Do not remove the USB drive.';
 const mayRemove = 'You can remove the USB drive now.';
-const keepPower = 'Do not switch off.';
 
 /** Says on the screen of a node what a person there must know; undefined if there is nothing to say. */
 export function describeScreen(facts: ScreenFacts): Screen | undefined {

@@ -1,5 +1,5 @@
 import { mkdir, readFile, readlink, utimes, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { screenFile, screenLinks } from '../../../lib/node/machine/paths.ts';
 import { AgentScreen } from '../../../lib/update/agent/agentScreen.ts';
@@ -29,7 +29,8 @@ describe('AgentScreen', () => {
   });
   afterEach(() => removeFolder(root));
 
-  const open = (console = true): AgentScreen => new AgentScreen({ root, environment: {} }, { console }, () => now);
+  const open = (console = true): AgentScreen =>
+    new AgentScreen({ root, environment: process.env }, { console }, () => now);
   const read = (): Promise<string> => readFile(join(root, screenFile), 'utf8').catch(() => '');
 
   it('changes numbers once a minute, and everything else at once', async () => {
@@ -58,9 +59,17 @@ describe('AgentScreen', () => {
 
   it('removes what is false without it when it ends, and keeps that the cluster is updated', async () => {
     const first = open();
-    await first.show(checking(34), none, context);
-    await first.close(context);
+    const ending = makeContext();
+    await first.show(checking(34), none, ending);
+    // Until now the node had no agetty.
+    const reloads = join(root, 'usr/sbin/agetty');
+    await mkdir(dirname(reloads), { recursive: true });
+    await writeFile(reloads, '', { mode: 0o755 });
+    // A signal ends agents.
+    ending.interrupt();
+    await first.close(ending);
     expect(await read()).to.equal('');
+    expect(ending.lines.filter((line) => line.endsWith('run: agetty --reload'))).to.have.length(1);
     const second = open();
     await second.show(updating, none, context);
     await second.close(context);
