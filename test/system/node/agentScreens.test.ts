@@ -108,7 +108,11 @@ describe('the login screens of a cluster', function () {
     const [worker, ...others] = await Promise.all(['worker-0', 'worker-1', 'master-0'].map(addNode));
     if (!worker) throw new Error('there is no node');
     await plug(worker, several);
+    cluster.site.updating = false;
     cluster.allow(digestOf(await readFile(several.path)), { holdBetween: true });
+    await untilSaid(worker, 'Updating this cluster to 4.19.12');
+    cluster.site.updating = true;
+    cluster.site.wake();
     await untilCode(worker, 'held');
     expect(cluster.bundle()?.status).to.include({ version: '4.20.3', phase: 'Held' });
     const said = await worker.screens();
