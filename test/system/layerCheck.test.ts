@@ -130,22 +130,75 @@ describe('the check of layers in a store of skopeo', function () {
     expect((await find(true))[0]?.fault).to.contain('its files have the digest sha256:');
   });
 
+  const count = (phase: Phase, images: AgentImages) => {
+    const facts = { metadata: made.result.metadata, digest: made.result.digest } as BundleFacts;
+    const bundle: UpgradeBundle = {
+      ...{ ...upgradeBundleKind, metadata: { name: 'x' } },
+      ...{ spec: { bundle: {}, hold: false }, status: { phase, version: '4.19.4' } },
+    };
+    return images.count(facts, bundle, makeContext());
+  };
+
   it('removes damaged images before the update begins, so that the node loads them again', async () => {
     await truncate(await fileOf(), 0);
-    const facts = { metadata: made.result.metadata, digest: made.result.digest } as BundleFacts;
-    const count = (phase: Phase, images = new AgentImages(site.host, 0)) => {
-      const bundle: UpgradeBundle = {
-        ...{ ...upgradeBundleKind, metadata: { name: 'x' } },
-        ...{ spec: { bundle: {}, hold: false }, status: { phase, version: '4.19.4' } },
-      };
-      return images.count(facts, bundle, makeContext());
-    };
     const images = new AgentImages(site.host, 0);
     const { total, loaded, damage } = await count('Loaded', images);
     expect(loaded).to.equal(total - 1);
     expect(damage).to.equal(undefined);
     // Back in Loading, it stays so.
     expect(await count('Loading', images)).to.deep.include({ total, loaded });
-    for (const phase of ['Loading', 'Upgrading'] as const) expect((await count(phase)).damage).to.equal(undefined);
+  });
+
+  for (const phase of ['Upgrading', 'Completed'] as const)
+    it(`removes images that a power failure damaged in phase ${phase}, when the agent has started again`, async () => {
+      const file = await fileOf();
+      const whole = new AgentImages(site.host, 0);
+      const { total } = await count(phase, whole);
+      expect(await count(phase, whole)).to.deep.equal({ total, loaded: total });
+      await truncate(file, 0);
+      const images = new AgentImages(site.host, 0);
+      expect(await count(phase, images)).to.deep.equal({ total, loaded: total - 1 });
+      expect(await count(phase, images)).to.deep.include({ total, loaded: total - 1 });
+      await site.load();
+      expect(await count(phase, images)).to.deep.equal({ total, loaded: total });
+      expect(await find(true)).to.deep.equal([]);
+    });
+
+  it('keeps each image with a damaged layer while a container uses one of them, and says so until it is gone', async () => {
+    const read = async (path: string) => JSON.parse(await readFile(join(store.graphRoot, path), 'utf8')) as unknown;
+    const tops = ((await read('overlay-images/images.json')) as { layer: string }[]).map(({ layer }) => layer);
+    const layers = (await read('overlay-layers/layers.json')) as { parent?: string }[];
+    // The release has the layers of another image below its own.
+    const shared = layers.find(({ parent }) => tops.includes(parent ?? ''))?.parent ?? '';
+    const root = join(store.graphRoot, 'overlay', shared, 'diff');
+    const names = await readdir(root, { recursive: true, withFileTypes: true });
+    const path = names.filter((each) => each.isFile()).map((each) => join(each.parentPath, each.name))[0] ?? '';
+    await truncate(path, 1);
+    const damaged = await find(false);
+    expect(damaged).to.have.length(2);
+    const used = damaged[0]?.name ?? '';
+    await run('podman', ['create', '--name=user', used, 'x'], { env: site.host.environment });
+    const images = new AgentImages(site.host, 0);
+    const { total, loaded, damage } = await count('Completed', images);
+    expect(loaded).to.equal(total - 2);
+    expect(damage).to.contain(`It stays: containers use ${used}`);
+    expect(await find(false)).to.have.length(2);
+    expect((await failureOf(site.load({ verify: true }), 'incomplete')).message).to.contain(`containers use ${used}`);
+    await run('podman', ['rm', 'user'], { env: site.host.environment });
+    expect(await count('Completed', images)).to.deep.equal({ total, loaded: total - 2 });
+    expect(await site.load({ verify: true })).to.deep.include({ loaded: 2 });
+    expect(await count('Completed', images)).to.deep.equal({ total, loaded: total });
+  });
+
+  it('keeps a damaged layer that an image of no bundle has too, because each load would reuse it', async () => {
+    const file = await fileOf();
+    await truncate(file, 0);
+    const [damaged] = await find(false);
+    const path = join(store.graphRoot, 'overlay-images/images.json');
+    const listed = JSON.parse(await readFile(path, 'utf8')) as { id: string; names?: string[] }[];
+    const own = listed.find(({ names }) => names?.includes(damaged?.name ?? ''));
+    await writeFile(path, JSON.stringify([...listed, { ...own, id: '0'.repeat(64), names: ['site.example/own:1'] }]));
+    const { total, loaded, damage } = await count('Completed', new AgentImages(site.host, 0));
+    expect([loaded, damage?.includes('site.example/own:1 of no bundle has it too')]).to.deep.equal([total - 1, true]);
   });
 });

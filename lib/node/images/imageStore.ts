@@ -2,7 +2,7 @@ import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf, PluginError } from '../../errors.ts';
 import { digestOf, type Digest } from '../../content/oci/digest.ts';
-import { fieldsWith, isFields, isText, listWith, optional, type Test } from '../../fields.ts';
+import { fieldsOf, fieldsWith, isFields, isText, listWith, optional, textOf, type Test } from '../../fields.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
 import { isMissing } from '../../content/files/fileContent.ts';
 import { pathOnHost, type Host } from '../machine/host.ts';
@@ -138,6 +138,12 @@ export class StoreIndex {
     });
   }
 
+  /** Returns the images that have a layer, also such that no bundle has, by their names or else their IDs. */
+  imagesWith(layer: string): { readonly id: string; readonly names: readonly string[] }[] {
+    const having = this.#records.filter((image) => this.#chainOf(image.layer).some(({ id }) => id === layer));
+    return having.map(({ id, names }) => ({ id, names: names?.length ? names : [id] }));
+  }
+
   /** Returns a layer and those below it. */
   #chainOf(top: string | undefined): LayerRecord[] {
     const chain: LayerRecord[] = [];
@@ -219,6 +225,16 @@ export class StoreIndex {
     const path = join(graphRoot, `${driver}-images`, id, file);
     return readFile(pathOnHost(this.#host, path)).catch(() => undefined);
   }
+}
+
+/**
+ * Returns the IDs of the images from which a store has containers, running or not: CRI-O and podman list both there. None
+ * if the list cannot be read: podman then refuses to remove such an image.
+ */
+export async function readUsedImages(host: Host, { graphRoot, driver }: ImageStore): Promise<Set<string>> {
+  const path = join(graphRoot, `${driver}-containers`, 'containers.json');
+  const value = parse(await readFile(pathOnHost(host, path)).catch(() => undefined));
+  return new Set(Array.isArray(value) ? value.map((each) => textOf(fieldsOf(each)['image']) ?? '') : []);
 }
 
 const isTextOrNull: Test = (value) => value === null || isText(value);

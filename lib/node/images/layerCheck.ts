@@ -6,19 +6,20 @@ import { createInterface } from 'node:readline';
 import { Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import { checkInterrupted, type Context } from '../../context.ts';
-import { messageOf, PluginError } from '../../errors.ts';
+import { messageOf } from '../../errors.ts';
 import { fieldsOf, textOf } from '../../fields.ts';
 import { isMissing } from '../../content/files/fileContent.ts';
 import { pathOnHost, type Host } from '../machine/host.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
 import type { StoreImage, StoreIndex, StoredLayer } from './imageStore.ts';
-import { removalHint } from './storeRepair.ts';
 
 /** A file that is not as its layer was, or another fault of a layer. */
 class LayerFault extends Error {}
 
 /** An image with a damaged layer, and the fault. */
 export interface DamagedImage extends StoreImage {
+  /** The ID of the layer. */
+  readonly layer: string;
   readonly fault: string;
 }
 
@@ -35,27 +36,49 @@ export async function findDamagedImages(
   { content }: { readonly content: boolean },
   context: Context,
 ): Promise<DamagedImage[]> {
-  const faults = new Map<string, string | undefined>();
-  const damaged: DamagedImage[] = [];
-  for (const image of images) {
-    for (const layer of index.layersOf(image)) {
-      if (!faults.has(layer.id)) faults.set(layer.id, await findFault(host, layer, content, context));
-      const fault = faults.get(layer.id);
-      if (fault === undefined) continue;
-      damaged.push({ ...image, fault: `its layer ${layer.digest ?? layer.id} is damaged: ${fault}` });
-      break;
-    }
-  }
-  return damaged;
+  return new LayerCheck(host, { content }).findDamaged(index, images, Infinity, context);
 }
 
-/** Returns the error for damaged images of a store. */
-export function damageOf([first, ...others]: readonly DamagedImage[], store: string): PluginError | undefined {
-  if (!first) return undefined;
-  const count = others.length === 0 ? '' : ` (and ${others.length} more images)`;
-  return new PluginError('incomplete', `${first.name} in ${store} cannot be used: ${first.fault}${count}`, {
-    hint: removalHint(first.name),
-  });
+/** A pass over the layers of a store, of which each call may do a part; see findDamagedImages. */
+export class LayerCheck {
+  readonly #host: Host;
+  readonly #content: boolean;
+  readonly #intact = new Set<string>();
+
+  constructor(host: Host, { content }: { readonly content: boolean }) {
+    this.#host = host;
+    this.#content = content;
+  }
+
+  /**
+   * Returns the damaged images. Starts no layer after `limit` milliseconds: the next call continues there. Reads no
+   * layer again that was intact, and each damaged one in each call. Throws `interrupted`.
+   */
+  async findDamaged(
+    index: StoreIndex,
+    images: readonly StoreImage[],
+    limit: number,
+    context: Context,
+  ): Promise<DamagedImage[]> {
+    const end = performance.now() + limit;
+    const faults = new Map<string, string>();
+    const damaged: DamagedImage[] = [];
+    for (const image of images) {
+      for (const layer of index.layersOf(image)) {
+        const { id } = layer;
+        if (!faults.has(id) && !this.#intact.has(id) && performance.now() < end) {
+          const fault = await findFault(this.#host, layer, this.#content, context);
+          if (fault === undefined) this.#intact.add(id);
+          else faults.set(id, fault);
+        }
+        const fault = faults.get(id);
+        if (fault === undefined) continue;
+        damaged.push({ ...image, layer: id, fault: `its layer ${layer.digest ?? id} is damaged: ${fault}` });
+        break;
+      }
+    }
+    return damaged;
+  }
 }
 
 async function findFault(

@@ -16,8 +16,8 @@ import { loadFolder } from '../machine/paths.ts';
 import { runProgram } from '../machine/programs.ts';
 import { requireRuntimeStore, runPodman, type HostStorage } from './hostStorage.ts';
 import type { ImageStore, StoreImage } from './imageStore.ts';
-import { damageOf, findDamagedImages, type DamagedImage } from './layerCheck.ts';
-import { removeImages } from './storeRepair.ts';
+import { findDamagedImages, type DamagedImage } from './layerCheck.ts';
+import { removalHint, removeDamagedImages } from './storeRepair.ts';
 import { blobsOfImage, planImages, type PlannedImage } from './loadPlan.ts';
 
 /** Options of a load. */
@@ -75,17 +75,17 @@ export async function loadBundle(bundle: Bundle, options: LoadOptions, context: 
       let damaged = await check();
       if (damaged.length > 0) {
         context.log('warn', `${damaged.length} images are damaged, and are loaded again`);
-        await removeImages(
-          storage,
-          damaged.map(({ name }) => name),
-          context,
-        );
+        const stays = await removeDamagedImages(storage, damaged, context);
         again = (await copyMissing(bundle, planned, setting, context)).loaded;
         await syncMainStore(storage, context);
+        if (stays) throw stays;
         damaged = await check();
       }
-      const damage = damageOf(damaged, store.graphRoot);
-      if (damage) throw damage;
+      const [first] = damaged;
+      if (first)
+        throw new PluginError('incomplete', `${first.name} in ${store.graphRoot} cannot be used: ${first.fault}`, {
+          hint: removalHint(first.name),
+        });
     }
     const images = planned.map(({ name }) => name);
     const all = Math.min(images.length, loaded + again);

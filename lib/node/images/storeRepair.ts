@@ -1,7 +1,10 @@
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
+import { nameSome } from '../../failures.ts';
 import { shellCommand } from '../../shellWord.ts';
 import { runPodman, type HostStorage } from './hostStorage.ts';
+import { readUsedImages } from './imageStore.ts';
+import type { DamagedImage } from './layerCheck.ts';
 
 /**
  * Removes the images of a main store whose layers cannot be mounted, as after a power failure. Otherwise the program that
@@ -24,6 +27,58 @@ export async function removeBrokenImages(storage: HostStorage, context: Context)
       hint: removalHint(name),
     },
   );
+}
+
+/**
+ * Removes damaged images of a main store, so that they are loaded again. Keeps those whose layer has another user: a
+ * container, or an image that no bundle can give back. The layer would stay with that, and each load would reuse it.
+ * Returns the error for those that stay, which says what helps; undefined if all are gone.
+ */
+export async function removeDamagedImages(
+  storage: HostStorage,
+  damaged: readonly DamagedImage[],
+  context: Context,
+): Promise<PluginError | undefined> {
+  const { host, main } = storage;
+  const index = await storage.readIndex();
+  const used = await readUsedImages(host, main);
+  const own = new Set(damaged.map(({ name }) => name));
+  const removable: string[] = [];
+  let stays: PluginError | undefined;
+  for (const [layer, images] of Map.groupBy(damaged, (image) => image.layer)) {
+    const holders = index.imagesWith(layer);
+    const users = holders.filter(({ id }) => used.has(id)).flatMap(({ names }) => names);
+    const others = holders.flatMap(({ names }) => names).filter((name) => !own.has(name));
+    if (users.length + others.length === 0) removable.push(...images.map(({ name }) => name));
+    else stays ??= sharedDamage(images, main.graphRoot, { users, others });
+  }
+  const why = await removeImages(storage, removable, context);
+  return why === undefined ? stays : (stays ?? sharedDamage(damaged, main.graphRoot, { users: [], others: [], why }));
+}
+
+interface Sharing {
+  /** Images of which there are containers. */
+  readonly users: readonly string[];
+  /** Images that the bundle does not have. */
+  readonly others: readonly string[];
+  /** What podman said. */
+  readonly why?: string;
+}
+
+function sharedDamage(
+  [first, ...more]: readonly DamagedImage[],
+  store: string,
+  { users, others, why }: Sharing,
+): PluginError {
+  const count = more.length === 0 ? '' : ` (and ${more.length} more images)`;
+  const [user] = users;
+  const reason = [
+    ...(why === undefined ? [] : [why]),
+    ...(user === undefined ? [] : [`containers use ${nameSome(users)}`]),
+    ...(others.length === 0 ? [] : [`${nameSome(others)} of no bundle ${others.length === 1 ? 'has' : 'have'} it too`]),
+  ].join('; ');
+  const message = `${first?.name ?? ''} in ${store} cannot be used: ${first?.fault ?? ''}${count}. It stays: ${reason}`;
+  return new PluginError('incomplete', message, { hint: removalHint(first?.name ?? '') });
 }
 
 /**

@@ -10,8 +10,8 @@ import { pathOnHost, type Host } from '../../node/machine/host.ts';
 import { nodeStateFolder } from '../../node/machine/paths.ts';
 import { runProgram, runProgramWithin } from '../../node/machine/programs.ts';
 import { HostStorage } from '../../node/images/hostStorage.ts';
-import type { StoreImage } from '../../node/images/imageStore.ts';
-import { damageOf, findDamagedImages } from '../../node/images/layerCheck.ts';
+import type { StoreImage, StoreIndex } from '../../node/images/imageStore.ts';
+import { LayerCheck, type DamagedImage } from '../../node/images/layerCheck.ts';
 import {
   completeToLoad,
   isUnsynced,
@@ -19,7 +19,7 @@ import {
   loadBundle,
   type LoadOptions,
 } from '../../node/images/load.ts';
-import { removeImages } from '../../node/images/storeRepair.ts';
+import { removeDamagedImages } from '../../node/images/storeRepair.ts';
 import { storeImagesOf } from '../../node/images/loadPlan.ts';
 import {
   holdImages,
@@ -33,7 +33,7 @@ import { listUnpinnable } from '../../readiness/preflight/pinnedImageSets.ts';
 import { nameSome } from '../../failures.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import { findGuardedImages, removeRecord, type GuardedImage } from '../../node/runtime/pullRecords.ts';
-import type { NodeProgress, UpgradeBundle } from '../upgradeBundle.ts';
+import { isAtLeast, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
 import { checkStage, type BundleSource, type NodeState } from './nodeState.ts';
 
 /** The images of bundles in the image store of a node. */
@@ -41,8 +41,8 @@ export class AgentImages {
   readonly #host: Host;
   readonly #floor: number | undefined;
   #storage: HostStorage | undefined;
-  /** The last check of layers that found no damage, and whether a later one found some. */
-  #intact: string | undefined;
+  /** The running check of layers, what it is for, and whether it has found damage that is not repaired. */
+  #check: { readonly stage: string; readonly layers: LayerCheck } | undefined;
   #isDamaged = false;
   #pulledAt = -Infinity;
 
@@ -77,34 +77,46 @@ export class AgentImages {
 
   /**
    * Counts the images of a bundle, and how many of them the store has completely. A corrupt store has none. A main store
-   * that an interrupted load left unsynced lacks at least one, so that the images are loaded again and synced. Once
-   * before the update begins, also looks for files of layers that lost content.
+   * that an interrupted load left unsynced lacks at least one, so that the images are loaded again and synced. From
+   * Loaded on, also looks for files of layers that lost content: before the update begins at once, and later a part in
+   * each call, again after each start of the agent and each day. Removes images with such layers, which are then missing.
    */
   async count(facts: BundleFacts, bundle: UpgradeBundle, context: Context): Promise<NodeState['images']> {
-    const check = checkStage(bundle);
     const images = imagesOf(facts);
     const storage = await this.#openStorage();
     const index = await storage.readIndex().catch(() => undefined);
     const lost = index ? await index.listMissing(images) : images;
-    const [loaded, total] = [images.length - lost.length, images.length];
-    const missing = loaded > 0 && lost.length > 0 && { missing: nameSome(lost.map(({ name }) => name)) };
+    const total = images.length;
     const isDurable = !(await isUnsynced(storage));
     // A damaged node takes the update back to Loading, and must not count as loaded there.
-    const isDue = this.#isDamaged || (check !== undefined && check !== this.#intact);
-    if (!isDurable || loaded < total || !isDue || !index)
-      return { loaded: isDurable ? loaded : Math.min(loaded, Math.max(total - 1, 0)), total, ...missing };
-    const damaged = await findDamagedImages(this.#host, index, images, { content: false }, context);
+    const isDue = this.#isDamaged || isAtLeast(bundle, 'Loaded');
+    const present = images.filter((image) => !lost.includes(image));
+    const damaged = index && isDurable && isDue ? await this.#findDamaged(index, present, bundle, context) : [];
     this.#isDamaged = damaged.length > 0;
-    if (!this.#isDamaged) this.#intact = check;
-    const names = damaged.map(({ name }) => name);
-    // Removed images are missing, and are loaded again.
-    const why = this.#isDamaged ? await removeImages(storage, names, context) : undefined;
-    const damage = why === undefined ? undefined : damageOf(damaged, storage.main.graphRoot);
+    const stays = this.#isDamaged ? await removeDamagedImages(storage, damaged, context) : undefined;
+    const loaded = total - lost.length - damaged.length;
+    const missing = loaded > 0 && lost.length > 0 && { missing: nameSome(lost.map(({ name }) => name)) };
     return {
-      loaded: total - damaged.length,
+      loaded: isDurable ? loaded : Math.min(loaded, Math.max(total - 1, 0)),
       total,
-      ...(damage && { damage: `${damage.message}. ${damage.hint ?? ''}` }),
+      ...missing,
+      ...(stays && { damage: `${stays.message}. ${stays.hint ?? ''}` }),
     };
+  }
+
+  async #findDamaged(
+    index: StoreIndex,
+    images: readonly StoreImage[],
+    bundle: UpgradeBundle,
+    context: Context,
+  ): Promise<DamagedImage[]> {
+    const before = checkStage(bundle);
+    const stage = before ?? `day ${Math.floor(performance.now() / checkPause)}`;
+    const isContinued = this.#check?.stage === stage || (this.#isDamaged && this.#check);
+    if (!this.#check || !isContinued)
+      this.#check = { stage, layers: new LayerCheck(this.#host, { content: false }) };
+    const limit = before === undefined ? checkTime : Infinity;
+    return await this.#check.layers.findDamaged(index, images, limit, context);
   }
 
   /**
@@ -258,6 +270,8 @@ export class AgentImages {
 
 /** The pause between two tries to pull missing images, and the limit of one, in milliseconds. */
 const [pullPause, pullTimeout] = [300_000, 120_000];
+/** The pause between two checks of layers after the update has begun, and the time for a part of one, in milliseconds. */
+const [checkPause, checkTime] = [24 * 3_600_000, 10_000];
 const unheld = 'nothing holds the images that are loaded';
 
 function namesOf(facts: BundleFacts): string[] {
