@@ -150,7 +150,7 @@ describe('the check of layers in a store of skopeo', function () {
   });
 
   for (const phase of ['Upgrading', 'Completed'] as const)
-    it(`removes images that a power failure damaged in phase ${phase}, when the agent has started again`, async () => {
+    it(`removes images that a power failure damaged in phase ${phase}, after a restart of the agent`, async () => {
       const file = await fileOf();
       const whole = new AgentImages(site.host, 0);
       const { total } = await count(phase, whole);

@@ -30,9 +30,9 @@ export async function removeBrokenImages(storage: HostStorage, context: Context)
 }
 
 /**
- * Removes damaged images of a main store, so that they are loaded again. Keeps those whose layer has another user: a
+ * Removes damaged images of a main store, so that they are loaded again. Keeps each whose layer has another user: a
  * container, or an image that no bundle can give back. The layer would stay with that, and each load would reuse it.
- * Returns the error for those that stay, which says what helps; undefined if all are gone.
+ * Returns the error for the images that stay, which says what helps; undefined if all are gone.
  */
 export async function removeDamagedImages(
   storage: HostStorage,

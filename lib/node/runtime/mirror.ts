@@ -92,13 +92,14 @@ export async function startMirror(bundle: Bundle, options: RuntimeMirrorOptions,
 export async function redirectRuntimes(host: Host, repositories: readonly string[], port: number): Promise<boolean> {
   const prefixes = [...new Set(repositories)].sort();
   await refuseOthers(host, prefixes);
-  const text = formatDropIn(prefixes, port, 'its agent, which removes it after the update');
+  const text = formatDropIn(prefixes, port, 'its agent, which removes it when the UpgradeBundle is gone');
   if ((await readIfThere(host, mirrorFile)) === text) return false;
   await writeAtomically(pathOnHost(host, mirrorFile), text);
   return true;
 }
 
-async function refuseOthers(host: Host, prefixes: readonly string[]): Promise<void> {
+/** Throws `conflict` if the configuration of a machine says where one of these repositories is. */
+export async function refuseOthers(host: Host, prefixes: readonly string[]): Promise<void> {
   for (const path of [registriesFile, ...(await listFolder(host, dirname(mirrorFile)))]) {
     if (path === mirrorFile) continue;
     const values = readToml((await readIfThere(host, path)) ?? '', path);

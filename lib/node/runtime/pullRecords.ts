@@ -1,10 +1,11 @@
 import { createHash } from 'node:crypto';
 import { rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { fieldsAt, isFields, listOf, textOf, type Fields } from '../../fields.ts';
+import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
 import { nameSome } from '../../failures.ts';
 import { repositoryIn } from '../../content/oci/reference.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
+import { readDocuments } from '../../content/files/documents.ts';
 import { readSmallFile } from '../../content/files/smallFile.ts';
 import { pathOnHost, type Host } from '../machine/host.ts';
 import { listFolder, readIfThere } from './storageConfig.ts';
@@ -52,15 +53,49 @@ export async function findGuardedImages(
 /** The configuration of the kubelet, and the folder of what replaces parts of it (machine-config-operator, kubelet.service). */
 const kubeletConfig = ['/etc/kubernetes/kubelet.conf', '/etc/openshift/kubelet.conf.d'] as const;
 
-/** Reads the policy by which the kubelet verifies pulls (imagePullCredentialsVerificationPolicy); undefined for its default. */
-export async function readPullPolicy(host: Host): Promise<string | undefined> {
-  let policy: string | undefined;
+/** The fields of a KubeletConfiguration that say which present images the kubelet refuses unless it has pulled them. */
+export const pullPolicyFields = {
+  policy: 'imagePullCredentialsVerificationPolicy',
+  allowlist: 'preloadedImagesVerificationAllowlist',
+} as const;
+
+/**
+ * Returns the repositories of images that a kubelet with these settings refuses unless it has pulled them, sorted
+ * (Kubernetes, pkg/kubelet/images/pullmanager/image_pull_policies.go).
+ */
+export function listVerified(settings: Fields, images: readonly string[]): string[] {
+  const policy = textOf(settings[pullPolicyFields.policy]);
+  const repositories = [...new Set(images.map(repositoryIn))].sort();
+  if (policy === 'AlwaysVerify') return repositories;
+  if (policy !== 'NeverVerifyAllowlistedImages') return [];
+  const allowed = textsOf(settings[pullPolicyFields.allowlist]);
+  const isAllowed = (repository: string): boolean =>
+    allowed.some((pattern) =>
+      pattern.endsWith('/*') ? repository.startsWith(pattern.slice(0, -1)) : repository === pattern,
+    );
+  return repositories.filter((repository) => !isAllowed(repository));
+}
+
+/**
+ * Returns the policy of the kubelet of a host if it refuses some of these images although they are loaded. Undefined
+ * otherwise, and for a configuration that cannot be read.
+ */
+export async function findVerifyingPolicy(host: Host, images: readonly string[]): Promise<string | undefined> {
+  let settings: Fields = {};
   for (const path of [kubeletConfig[0], ...(await listFolder(host, kubeletConfig[1]))]) {
     const text = await readIfThere(host, path).catch(ignoreFailure);
-    // YAML or JSON.
-    policy = /imagePullCredentialsVerificationPolicy"?\s*:\s*["']?(\w+)/.exec(text ?? '')?.[1] ?? policy;
+    settings = { ...settings, ...parseSettings(text ?? '') };
   }
-  return policy;
+  return listVerified(settings, images).length === 0 ? undefined : textOf(settings[pullPolicyFields.policy]);
+}
+
+/** Parses YAML or JSON. */
+function parseSettings(text: string): Fields {
+  try {
+    return fieldsOf(readDocuments(text, { length: recordLimit, tokens: 10_000 }).values[0]);
+  } catch {
+    return {};
+  }
 }
 
 /** Removes a record that the kubelet cannot read, so that it uses the image. Throws the system’s error. */

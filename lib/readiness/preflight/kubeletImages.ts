@@ -1,10 +1,10 @@
-import { fieldsAt, fieldsOf, textOf, textsOf, type Fields } from '../../fields.ts';
+import { fieldsAt, fieldsOf, textOf, type Fields } from '../../fields.ts';
 import { nameSome } from '../../failures.ts';
 import { subjectOf, type Finding, type Subject, type Weight } from '../../cluster/finding.ts';
 import { isSelected } from '../../cluster/labelSelector.ts';
 import { blocks } from '../../cluster/platformStops.ts';
 import type { StoredObject } from '../../cluster/storedObject.ts';
-import { repositoryIn } from '../../content/oci/reference.ts';
+import { listVerified, pullPolicyFields } from '../../node/runtime/pullRecords.ts';
 import { isOlder } from '../../release/version.ts';
 import { parseQuantity, readNode } from './node.ts';
 import type { FileSystem } from './nodeDisks.ts';
@@ -72,19 +72,17 @@ function describeThresholds(disk: FileSystem | undefined, settings: Fields, adde
 /** The first Kubernetes whose kubelets verify pulls by default (KubeletEnsureSecretPulledImages). */
 const firstVerifying = '1.35.0-0';
 
-const field = 'imagePullCredentialsVerificationPolicy';
-const list = 'preloadedImagesVerificationAllowlist';
+const { policy: field, allowlist: list } = pullPolicyFields;
 
-/** The images that nodes load, and whether a mirror could give them to kubelets that ask for them. */
+/** The images that nodes load, and what gives them to kubelets that ask for them; undefined if nothing does. */
 export interface BundledImages {
   readonly images: readonly string[];
-  readonly mirrored: boolean;
+  readonly givenBy: 'mirrors' | 'agents' | undefined;
 }
 
 /**
  * Finds kubelets that refuse images that are present and that they have not pulled: the events of such pods speak of
- * failed pulls only. `loaded`: the images that are to be loaded; none of them blocks if a mirror has them. The rules are
- * those of Kubernetes (pkg/kubelet/images/pullmanager/image_pull_policies.go).
+ * failed pulls only. `loaded`: the images that are to be loaded; none of them blocks if mirrors or agents give them.
  */
 export function checkPullVerification(
   survey: KubeletSurvey,
@@ -94,9 +92,9 @@ export function checkPullVerification(
   const groups = new Map<string, { readonly finding: Finding; readonly nodes: string[] }>();
   for (const node of nodes) {
     const settings = kubeletSettingsOf(survey, node);
-    const refused = listRefused(settings, loaded.images);
+    const refused = listVerified(settings, loaded.images);
     if (refused.length === 0) continue;
-    const finding = describeRefusal(survey, node, refused, weigh(node, loaded));
+    const finding = describeRefusal(survey, node, refused, { weight: weigh(node, loaded), givenBy: loaded.givenBy });
     const key = JSON.stringify(finding);
     const group = groups.get(key) ?? { finding, nodes: [] };
     group.nodes.push(node.metadata.name);
@@ -108,31 +106,17 @@ export function checkPullVerification(
   }));
 }
 
-/** Returns the repositories of images that a kubelet with these settings refuses unless it has pulled them. */
-function listRefused(settings: Fields, images: readonly string[]): string[] {
-  const policy = textOf(settings[field]);
-  const repositories = [...new Set(images.map(repositoryIn))].sort();
-  if (policy === 'AlwaysVerify') return repositories;
-  if (policy !== 'NeverVerifyAllowlistedImages') return [];
-  const allowed = textsOf(settings[list]);
-  const isAllowed = (repository: string): boolean =>
-    allowed.some((pattern) =>
-      pattern.endsWith('/*') ? repository.startsWith(pattern.slice(0, -1)) : repository === pattern,
-    );
-  return repositories.filter((repository) => !isAllowed(repository));
-}
-
-function weigh(node: StoredObject, { mirrored }: BundledImages): Weight {
+function weigh(node: StoredObject, { givenBy }: BundledImages): Weight {
   const version = readNode(node).kubelet.replace(/^v/, '');
   const isEnforced = version !== '' && !isOlder(version, firstVerifying);
-  return isEnforced && !mirrored ? blocks('unverifiedImage') : { severity: 'warning' };
+  return isEnforced && givenBy === undefined ? blocks('unverifiedImage') : { severity: 'warning' };
 }
 
 function describeRefusal(
   survey: KubeletSurvey,
   node: StoredObject,
   repositories: readonly string[],
-  weight: Weight,
+  { weight, givenBy }: Pick<BundledImages, 'givenBy'> & { readonly weight: Weight },
 ): Finding {
   const policy = textOf(kubeletSettingsOf(survey, node)[field]) ?? '';
   const config = listKubeletConfigs(survey, node).findLast((each) => readSettings(each)[field] !== undefined);
@@ -141,7 +125,12 @@ function describeRefusal(
   const message = `has ${field} ${policy}${lacks}: kubelets of Kubernetes 1.35 and later refuse loaded images`;
   const value = `NeverVerifyAllowlistedImages with ${repositories.join(', ')} in ${list}`;
   const where = config ? `Set in its spec.kubeletConfig` : `Set in the configuration of the kubelet`;
-  const advice = `${where}: ${field} NeverVerifyPreloadedImages (the default), or ${value}. Nodes restart. Or let mirrors on the control plane serve the release, which kubelets then pull.`;
+  const change = `${where}: ${field} NeverVerifyPreloadedImages (the default), or ${value}. Nodes restart.`;
+  const others = 'Or let mirrors on the control plane serve the release, which kubelets then pull.';
+  const advice =
+    givenBy === 'agents'
+      ? `An agent keeps the bundle on the disk of such a node, and gives its images to the kubelet, until the UpgradeBundle is deleted. After that, and for images that are loaded without agents: ${change} ${others}`
+      : `${change} ${others}`;
   return { check: 'images', ...weight, subject, message, advice };
 }
 

@@ -39,6 +39,7 @@ import { checkSitePins, losesOnlyOwnPins, pinnedOf } from './pinnedImageSets.ts'
 import {
   featureSetOf,
   hasMirrors,
+  hasRules,
   hasSiteMirrors,
   imageLimitsOf,
   isOwnMirrorSet,
@@ -262,8 +263,9 @@ function checkNodes(
 }
 
 function loadedBy(plan: UpdatePlan, survey: ClusterSurvey): BundledImages {
+  const images = [plan.release, ...plan.images];
   const mirrored = hasMirrors(plan, survey) || survey.digestMirrors.some(keepsBundles);
-  return { images: [plan.release, ...plan.images], mirrored };
+  return { images, givenBy: mirrored ? 'mirrors' : hasRules(images, survey) ? undefined : 'agents' };
 }
 
 function listPoolNodes({ nodes }: Pick<ClusterSurvey, 'nodes'>): StoredObject[] {

@@ -4,6 +4,7 @@ import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/storedObject.ts';
 import type { Finding } from '../../cluster/finding.ts';
 import { listDenied, type AccessRequest } from '../../cluster/accessReview.ts';
+import { repositoryIn } from '../../content/oci/reference.ts';
 import { MirrorSets } from '../../content/registry/mirrors.ts';
 import { type ClusterNode, isPoolNode, readNode } from './node.ts';
 import { readDisks, type NodeDisks } from './nodeDisks.ts';
@@ -224,6 +225,15 @@ export function keepsBundles(set: StoredObject): boolean {
 export function hasMirrors({ images }: { readonly images: readonly string[] }, survey: DigestMirrors): boolean {
   const sources = listRules(survey, 'site').flatMap(({ source, mirrors }) => (mirrors.length > 0 ? [source] : []));
   return images.some((image) => sources.some((source) => isImageOf(source, image)));
+}
+
+/**
+ * Returns whether nodes have a configuration for exactly the repository of an image, also one without mirrors: a node
+ * can then not give such images to its own runtime.
+ */
+export function hasRules(images: readonly string[], survey: DigestMirrors): boolean {
+  const sources = new Set(listRules(survey, 'all').map(({ source }) => source));
+  return images.some((image) => sources.has(repositoryIn(image)));
 }
 
 /** Returns whether the site has mirrors of any images by digest. */

@@ -78,8 +78,8 @@ export class AgentImages {
   /**
    * Counts the images of a bundle, and how many of them the store has completely. A corrupt store has none. A main store
    * that an interrupted load left unsynced lacks at least one, so that the images are loaded again and synced. From
-   * Loaded on, also looks for files of layers that lost content: before the update begins at once, and later a part in
-   * each call, again after each start of the agent and each day. Removes images with such layers, which are then missing.
+   * Loaded on, also looks for files of layers that lost content. Before the update begins, it checks all at once, and
+   * later a part in each call, after each start of the agent and each day. Removes images with such layers, which are then missing.
    */
   async count(facts: BundleFacts, bundle: UpgradeBundle, context: Context): Promise<NodeState['images']> {
     const images = imagesOf(facts);
@@ -113,8 +113,7 @@ export class AgentImages {
     const before = checkStage(bundle);
     const stage = before ?? `day ${Math.floor(performance.now() / checkPause)}`;
     const isContinued = this.#check?.stage === stage || (this.#isDamaged && this.#check);
-    if (!this.#check || !isContinued)
-      this.#check = { stage, layers: new LayerCheck(this.#host, { content: false }) };
+    if (!this.#check || !isContinued) this.#check = { stage, layers: new LayerCheck(this.#host, { content: false }) };
     const limit = before === undefined ? checkTime : Infinity;
     return await this.#check.layers.findDamaged(index, images, limit, context);
   }

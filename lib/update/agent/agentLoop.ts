@@ -133,8 +133,9 @@ export class AgentLoop {
       const isGuarded = guarded !== undefined && (await this.#guard(guarded, facts, { media, mirror, proposal }));
       if (!isGuarded || this.#node?.isComplete) {
         await this.#options.tools.images.release(this.#context);
-        await this.#options.tools.serving?.stop(this.#context);
-        await this.#discard(bundles, guarded);
+        const isServing = isGuarded && this.#node?.servesImages === true;
+        if (!isServing) await this.#options.tools.serving?.stop(this.#context);
+        await this.#discard(bundles, guarded, isServing);
       }
       if (!isGuarded) await this.#report.propose(proposal, await this.#describeFound(media), mirror);
       await this.#unpin(bundles);
@@ -219,18 +220,21 @@ export class AgentLoop {
 
   /**
    * Removes copies of bundles whose update is completed or whose UpgradeBundle is deleted. The facts about `guarded`
-   * stay: they name its images.
+   * stay: they name its images. Its copy stays if the node serves it to its own runtime.
    */
-  async #discard(bundles: readonly UpgradeBundle[], guarded: UpgradeBundle | undefined): Promise<void> {
+  async #discard(
+    bundles: readonly UpgradeBundle[],
+    guarded: UpgradeBundle | undefined,
+    isServing: boolean,
+  ): Promise<void> {
     const { cache } = this.#options.tools;
     const kept = await this.#readRetains();
     const retained = kept ? await this.#findRetained(kept) : [];
     if (!retained) return;
-    const wantedDigests = listWanted(bundles);
-    await cache.discard(new Set(kept === 'metadata' ? wantedDigests : [...wantedDigests, ...retained]), this.#context, [
-      ...retained,
-      ...[guarded?.spec.bundle.digest ?? ''].filter(isDigest),
-    ]);
+    const own = [guarded?.spec.bundle.digest ?? ''].filter(isDigest);
+    const wanted = [...listWanted(bundles), ...(isServing ? own : [])];
+    const copies = kept === 'metadata' ? wanted : [...wanted, ...retained];
+    await cache.discard(new Set(copies), this.#context, [...retained, ...own]);
   }
 
   /** Reads what the mirror of this node keeps. The controller of the node writes its certificate. */

@@ -9,7 +9,7 @@ import type { NodeReport } from '../nodeReport.ts';
 import { describeMismatch } from '../allowedBundle.ts';
 import { parseOutline } from '../bundleOutline.ts';
 import { chooseFacts } from '../extraImages.ts';
-import { hasEnded, isAtLeast, needsFacts, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
+import { isAtLeast, needsFacts, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
 import type { AgentBackup } from './agentBackup.ts';
 import type { AgentImages } from './agentImages.ts';
 import { AgentJob } from './agentJob.ts';
@@ -26,6 +26,7 @@ import {
   countStage,
   describeLateHold,
   findNodeReason,
+  describeServing,
   initialState,
   loadLimits,
   nodeMessages,
@@ -118,6 +119,11 @@ export class AgentNode {
       reason: findNodeReason(this.#state, this.#job, needsFacts(bundle)),
       version: here?.version,
     };
+  }
+
+  /** Whether the node gives images to its own runtime, or is to do so once it has a copy of the bundle. */
+  get servesImages(): boolean {
+    return this.#state.servesImages === true;
   }
 
   /** See AgentJob. */
@@ -364,18 +370,23 @@ export class AgentNode {
     });
   }
 
-  /** Lets the node give images to its own runtime, from its copy, while the update needs that. */
+  /**
+   * Lets the node give images to its own runtime, from its copy, while its kubelet refuses loaded images. After the
+   * update too, because the kubelet has no note of an image that no pod has needed.
+   */
   async #serveImages(bundle: UpgradeBundle, names: readonly string[]): Promise<void> {
     const { serving } = this.#tools;
+    if (!serving || !isAtLeast(bundle, 'Loading')) return;
     const { source, refused } = this.#state;
-    if (!serving || hasEnded(bundle) || !isAtLeast(bundle, 'Loading')) return;
-    const isNeeded = refused !== undefined || (await serving.isDemanded());
-    this.#set({ servesImages: isNeeded });
-    if (!isNeeded || source.kind !== 'open' || source.medium) return;
+    const policy = await serving.findPolicy(names);
+    const isNeeded = refused !== undefined || policy !== undefined;
+    const servesImages = isNeeded && (await serving.canServe(names));
+    this.#set({ servesImages });
+    if (!servesImages) return;
     try {
-      const isServing = await serving.start(names, this.#context);
-      if (isServing && refused !== undefined)
-        this.#set({ refused: `${refused}. Until the update ends, the node itself gives them to it` });
+      const isReady = source.kind === 'open' && source.medium === undefined;
+      if (isReady) await serving.start(names, this.#context);
+      this.#set({ refused: describeServing(policy, refused, isReady) });
     } catch (error) {
       this.#context.log('warn', `the node cannot serve its own images: ${asFailure(error).message}`);
     }

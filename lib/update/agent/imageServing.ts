@@ -6,14 +6,15 @@ import { repositoryIn } from '../../content/oci/reference.ts';
 import { pathOnHost, type Host } from '../../node/machine/host.ts';
 import { mirrorFile } from '../../node/machine/paths.ts';
 import { runProgram } from '../../node/machine/programs.ts';
-import { redirectRuntimes } from '../../node/runtime/mirror.ts';
-import { readPullPolicy } from '../../node/runtime/pullRecords.ts';
+import { redirectRuntimes, refuseOthers } from '../../node/runtime/mirror.ts';
+import { findVerifyingPolicy } from '../../node/runtime/pullRecords.ts';
 import { imagePort, imageUnitFile, imageUnitName, mirrorUnit } from '../mirror/mirrorUnit.ts';
 
 /**
  * Gives the images of an update to the runtime of the node, for kubelets that request images which are present. The
  * runtime then fetches a manifest and a configuration, and the kubelet notes the pull as its own. A unit serves the copies
- * of the agent from before the runtime starts, because pods of the network may need them first.
+ * of the agent from before the runtime starts, because pods of the network may need them first. It stays as long as the
+ * cluster has the UpgradeBundle: an image that no pod has needed yet has no note.
  */
 export class ImageServing {
   readonly #host: Host;
@@ -26,31 +27,33 @@ export class ImageServing {
     this.#executable = executable;
   }
 
-  /** Returns whether the policy of the kubelet makes it request images that it has not pulled itself. */
-  async isDemanded(): Promise<boolean> {
-    return ['AlwaysVerify', 'NeverVerifyAllowlistedImages'].includes((await readPullPolicy(this.#host)) ?? '');
+  /** Returns the policy of the kubelet if it makes it request some of these images although they are loaded. */
+  findPolicy(images: readonly string[]): Promise<string | undefined> {
+    return findVerifyingPolicy(this.#host, images);
   }
 
-  /**
-   * Starts to serve, or continues. Returns false if the site has a configuration for these repositories, which stays.
-   * Throws `command-failed` and `not-writable`.
-   */
-  async start(images: readonly string[], context: Context): Promise<boolean> {
-    const unit = mirrorUnit({ port: imagePort, executable: this.#executable, isLocal: true });
+  /** Returns whether it can serve these images: the site has no configuration for their repositories. */
+  async canServe(images: readonly string[]): Promise<boolean> {
     try {
-      const isNew = await redirectRuntimes(this.#host, images.map(repositoryIn), imagePort);
-      if (!this.#isStarted || (await this.#readUnit()) !== unit) {
-        await writeAtomically(pathOnHost(this.#host, imageUnitFile), unit);
-        for (const args of [['daemon-reload'], ['enable', imageUnitName], ['restart', imageUnitName]])
-          await this.#systemctl(args, context);
-      }
-      if (isNew || !this.#isStarted) await this.#systemctl(['reload', 'crio'], context);
-      this.#isStarted = true;
+      await refuseOthers(this.#host, images.map(repositoryIn));
       return true;
     } catch (error) {
       if (isPluginError(error, 'conflict')) return false;
       throw error;
     }
+  }
+
+  /** Starts to serve, or continues. Throws `conflict` if `canServe` is false, `command-failed` and `not-writable`. */
+  async start(images: readonly string[], context: Context): Promise<void> {
+    const unit = mirrorUnit({ port: imagePort, executable: this.#executable, isLocal: true });
+    const isNew = await redirectRuntimes(this.#host, images.map(repositoryIn), imagePort);
+    if (!this.#isStarted || (await this.#readUnit()) !== unit) {
+      await writeAtomically(pathOnHost(this.#host, imageUnitFile), unit);
+      for (const args of [['daemon-reload'], ['enable', imageUnitName], ['restart', imageUnitName]])
+        await this.#systemctl(args, context);
+    }
+    if (isNew || !this.#isStarted) await this.#systemctl(['reload', 'crio'], context);
+    this.#isStarted = true;
   }
 
   /** Ends serving, also that of an earlier process. Throws `command-failed`. */

@@ -66,7 +66,7 @@ export interface NodeState {
   readonly unheld?: string | undefined;
   /** Loaded images that the kubelet would still request from a registry, as a message; undefined if there are none. */
   readonly refused?: string | undefined;
-  /** Whether the node gives images to its own runtime, from a copy of the bundle. */
+  /** Whether the node gives images to its own runtime, or is to do so once it has a copy of the bundle. */
   readonly servesImages?: boolean;
   /** Whether the node’s own copy of the bundle is known to be damaged. It is used until another one takes its place. */
   readonly isDamaged?: boolean;
@@ -129,6 +129,19 @@ export function describeLateHold({ runtime = '' }: NodeFacts, bundle: UpgradeBun
   const version = /^cri-o:\/\/(\d+\.\d+\.\d+)/.exec(runtime)?.[1];
   if (version === undefined || !isOlder(version, firstReloading) || isAtLeast(bundle, 'Pinned')) return undefined;
   return `CRI-O ${version} reads what it is to keep only when it starts`;
+}
+
+/**
+ * Describes why a node serves images to its own runtime, and until when. `policy`: that of the kubelet, if it verifies
+ * all pulls. `refused`: what its records refuse. `isReady`: whether the node has the copy that it serves.
+ */
+export function describeServing(policy: string | undefined, refused: string | undefined, isReady: boolean): string {
+  const rule =
+    policy && `the kubelet verifies pulls of loaded images (imagePullCredentialsVerificationPolicy ${policy})`;
+  const state = isReady
+    ? 'From its copy of the bundle, the node itself gives them to it, until the UpgradeBundle is deleted'
+    : 'Once the node has a copy of the bundle on its disk, it gives them to it';
+  return [refused, rule, state].filter((part) => part !== undefined).join('. ');
 }
 
 /** The pause between two counts of images, in milliseconds: another program may remove one at any time. */

@@ -98,9 +98,9 @@ describe('preflight of kubelets that verify pulls', () => {
       spec: { machineConfigPoolSelector: { matchLabels }, kubeletConfig },
     });
   };
-  const find = async (mirrored = false): Promise<string[]> => {
+  const find = async (givenBy?: 'mirrors' | 'agents'): Promise<string[]> => {
     const survey = await surveyCluster(connected.cluster);
-    return checkPullVerification(survey, survey.nodes, { images, mirrored }).map(
+    return checkPullVerification(survey, survey.nodes, { images, givenBy }).map(
       ({ severity, subject, message, advice }) => `${severity} ${subject.kind}/${subject.name} ${message}. ${advice}`,
     );
   };
@@ -124,9 +124,10 @@ describe('preflight of kubelets that verify pulls', () => {
     expect(found).to.contain(`NeverVerifyAllowlistedImages with ${release}, ${components} in ${allowlist}`);
   });
 
-  it('only warns if a mirror has the images, or if the kubelet does not verify yet', async () => {
+  it('only warns if mirrors or agents give the images, or if the kubelet does not verify yet', async () => {
     putConfig('worker', { [policy]: 'AlwaysVerify' });
-    expect(await find(true)).to.match(/^warning /);
+    expect(await find('mirrors')).to.match(/^warning .*refuse loaded images on worker-0, worker-1. Set in /);
+    expect(await find('agents')).to.match(/^warning .* An agent keeps the bundle on the disk of such a node/);
     setVersion('v1.34.9');
     expect(await find()).to.match(/^warning /);
   });

@@ -11,42 +11,36 @@ import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';
 import { imageUnitFile, imageUnitName } from '../../../lib/update/mirror/mirrorUnit.ts';
 import { makeBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
+import { makeRecordedHost, type RecordedHost } from '../../support/program/recordedHost.ts';
+import { failureOf } from '../../support/program/failure.ts';
 
 const repository = 'quay.io/openshift-release-dev/ocp-release';
 const images = [`${repository}@sha256:1`, `${repository}@sha256:2`];
 
 describe('a node that serves its own images', () => {
-  const { PATH } = process.env;
   let folder: string;
   let root: string;
-  const host = () => ({ root, environment: process.env });
+  let recorded: RecordedHost;
+  const host = () => recorded.host;
+  const calls = () => recorded.calls();
   const write = async (path: string, text: string): Promise<void> => {
     await mkdir(dirname(join(root, path)), { recursive: true });
     await writeFile(join(root, path), text);
   };
-  const calls = async (): Promise<string[]> =>
-    (await readFile(join(folder, 'calls'), 'utf8').catch(() => '')).split('\n').filter((line) => line !== '');
 
   beforeEach(async () => {
     folder = await mkdtemp(join(tmpdir(), 'serving-'));
-    root = join(folder, 'host');
-    const bin = join(folder, 'bin');
-    for (const each of [bin, ...['usr/bin', 'etc/systemd/system'].map((path) => join(root, path))])
-      await mkdir(each, { recursive: true });
-    // The host’s file system is this machine’s, below a folder.
-    const script = `#!/bin/sh\nshift\nshift\necho "$@" >> ${folder}/calls\n`;
-    await writeFile(join(bin, 'chroot'), script, { mode: 0o755 });
-    await writeFile(join(root, 'usr/bin/systemctl'), '', { mode: 0o755 });
-    process.env['PATH'] = `${bin}:${PATH ?? ''}`;
+    recorded = await makeRecordedHost(folder);
+    ({ root } = recorded.host);
   });
   afterEach(async () => {
-    process.env['PATH'] = PATH;
+    recorded.close();
     await rm(folder, { recursive: true });
   });
 
   it('redirects its runtime to a unit that starts before it, once, and takes both away', async () => {
     const serving = new ImageServing(host(), 'ab');
-    expect(await serving.start(images, makeContext())).to.equal(true);
+    await serving.start(images, makeContext());
     const started = ['daemon-reload', `enable ${imageUnitName}`, `restart ${imageUnitName}`, 'reload crio'];
     expect(await calls()).to.deep.equal(started);
     const unit = await readFile(join(root, imageUnitFile), 'utf8');
@@ -56,7 +50,7 @@ describe('a node that serves its own images', () => {
     expect(await readFile(join(root, mirrorFile), 'utf8')).to.contain(
       `prefix = "${repository}"\nlocation = "${repository}"\n[[registry.mirror]]\nlocation = "127.0.0.1:9691/openshift-release-dev/ocp-release"`,
     );
-    expect(await serving.start(images, makeContext())).to.equal(true);
+    await serving.start(images, makeContext());
     expect(await calls()).to.have.length(started.length);
     // Another process of the agent ends it.
     await new ImageServing(host(), 'ab').stop(makeContext());
@@ -73,24 +67,33 @@ describe('a node that serves its own images', () => {
       '/etc/containers/registries.conf',
       `[[registry]]\nprefix = "${repository}"\nlocation = "m.example.com/r"\n`,
     );
-    expect(await new ImageServing(host(), 'ab').start(images, makeContext())).to.equal(false);
+    const serving = new ImageServing(host(), 'ab');
+    expect(await serving.canServe(images)).to.equal(false);
+    await failureOf(serving.start(images, makeContext()), 'conflict');
     expect([existsSync(join(root, imageUnitFile)), await calls()]).to.deep.equal([false, []]);
   });
 
+  const allow = (name: string) =>
+    `imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist:\n- ${name}\n`;
   const policies = [
-    [false, 'imagePullCredentialsVerificationPolicy: NeverVerifyPreloadedImages\n'],
-    [true, 'kind: KubeletConfiguration\nimagePullCredentialsVerificationPolicy: AlwaysVerify\n'],
-    [true, '{"imagePullCredentialsVerificationPolicy": "NeverVerifyAllowlistedImages"}'],
+    [undefined, 'imagePullCredentialsVerificationPolicy: NeverVerifyPreloadedImages\n'],
+    ['AlwaysVerify', 'kind: KubeletConfiguration\nimagePullCredentialsVerificationPolicy: AlwaysVerify\n'],
+    ['NeverVerifyAllowlistedImages', '{"imagePullCredentialsVerificationPolicy": "NeverVerifyAllowlistedImages"}'],
+    ['NeverVerifyAllowlistedImages', allow('quay.io/openshift')],
+    [undefined, allow(repository)],
+    [undefined, allow('quay.io/openshift-release-dev/*')],
+    [undefined, '[: not a document'],
   ] as const;
   it('is needed if the policy of the kubelet refuses images that it has not pulled', async () => {
     const serving = new ImageServing(host(), 'ab');
-    expect(await serving.isDemanded()).to.equal(false);
-    for (const [isDemanded, text] of policies) {
+    expect(await serving.findPolicy(images)).to.equal(undefined);
+    for (const [policy, text] of policies) {
       await write('/etc/kubernetes/kubelet.conf', text);
-      expect(await serving.isDemanded(), text).to.equal(isDemanded);
+      expect(await serving.findPolicy(images), text).to.equal(policy);
     }
+    await write('/etc/kubernetes/kubelet.conf', policies[1][1]);
     await write('/etc/openshift/kubelet.conf.d/10.conf', policies[0][1]);
-    expect(await serving.isDemanded()).to.equal(false);
+    expect(await serving.findPolicy(images)).to.equal(undefined);
   });
 
   it('serves the copies of its agent by plain HTTP', async () => {

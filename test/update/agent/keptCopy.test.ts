@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { mkdir, mkdtemp, open, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,13 +12,17 @@ import { AgentLoop } from '../../../lib/update/agent/agentLoop.ts';
 import { AgentPeers, connectToPeers } from '../../../lib/update/agent/agentPeers.ts';
 import { AgentServer } from '../../../lib/update/agent/agentServer.ts';
 import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
+import { ImageServing } from '../../../lib/update/agent/imageServing.ts';
+import { imageUnitFile, imageUnitName } from '../../../lib/update/mirror/mirrorUnit.ts';
 import { formatNodeReport, readReport, reportKind } from '../../../lib/update/nodeReport.ts';
+import { upgradeBundleKind } from '../../../lib/update/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
 import { node } from '../../fakes/cluster/site.ts';
 import { upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
+import { makeRecordedHost, type RecordedHost } from '../../support/program/recordedHost.ts';
 
 const token = '0123456789abcdef0123';
 
@@ -91,13 +96,14 @@ describe('the copy that a node keeps of a completed update', () => {
       isInserted,
       unread = [],
       images = new CompleteImages({ root: folder, environment: {} }, 0),
-    }: { isInserted: boolean; unread?: readonly string[]; images?: AgentImages },
+      serving,
+    }: { isInserted: boolean; unread?: readonly string[]; images?: AgentImages; serving?: ImageServing },
   ): Promise<void> {
     const context = makeContext();
     const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token }, context);
     const connections = connectToPeers(token);
     const tools = {
-      ...{ server, cache, images },
+      ...{ server, cache, images, ...(serving && { serving }) },
       peers: new AgentPeers(connected.cluster, 'master-0', connections),
     };
     const found = await examineFiles(made.folder, ['upgrade-4.19.4-x86_64.tar'], { device: made.folder }, context);
@@ -179,6 +185,45 @@ describe('the copy that a node keeps of a completed update', () => {
       return rounds > 3 && (await isIntact());
     };
     await runUntil(deleteLate, { isInserted: true });
+  });
+
+  describe('without a mirror', () => {
+    const kubelet = 'etc/kubernetes/kubelet.conf';
+    let recorded: RecordedHost;
+    beforeEach(async () => {
+      await rm(join(folder, 'mirror'), { recursive: true });
+      recorded = await makeRecordedHost(folder);
+      await mkdir(join(recorded.host.root, 'etc/kubernetes'), { recursive: true });
+      await writeFile(join(recorded.host.root, kubelet), 'imagePullCredentialsVerificationPolicy: AlwaysVerify\n');
+    });
+    afterEach(() => {
+      recorded.close();
+    });
+    const run = (holds: () => Promise<boolean>, isInserted = false): Promise<void> =>
+      runUntil(holds, { isInserted, serving: new ImageServing(recorded.host, 'ab') });
+    const isServed = () => existsSync(join(recorded.host.root, imageUnitFile));
+
+    it('stays, and the node serves it to a kubelet that refuses loaded images, until the UpgradeBundle is deleted', async () => {
+      await run(async () => isServed() && (await message()).includes('until the UpgradeBundle is deleted'));
+      expect(await message()).to.contain('imagePullCredentialsVerificationPolicy AlwaysVerify');
+      let rounds = 0;
+      await run(() => Promise.resolve((rounds += 1) > 5));
+      expect([isServed(), await isIntact()]).to.deep.equal([true, true]);
+      const { apiVersion, kind } = upgradeBundleKind;
+      await connected.cluster.delete({ apiVersion, kind, metadata: { name: 'done' } });
+      await run(async () => !isServed() && !existsSync(copy()));
+      expect((await recorded.calls()).slice(-2)).to.deep.equal([`disable --now ${imageUnitName}`, 'daemon-reload']);
+    });
+
+    it('goes once the kubelet accepts loaded images, and comes back from a medium if it refuses them again', async () => {
+      const text = 'imagePullCredentialsVerificationPolicy: NeverVerify\n';
+      await run(async () => isServed() && (await isIntact()));
+      await writeFile(join(recorded.host.root, kubelet), text);
+      await run(() => Promise.resolve(!isServed() && !existsSync(copy())));
+      await writeFile(join(recorded.host.root, kubelet), text.replace('NeverVerify', 'AlwaysVerify'));
+      await run(async () => (await message()).includes('insert the USB drive'));
+      await run(async () => isServed() && (await isIntact()), true);
+    });
   });
 
   it('gives back one lost image, and the other images count all the time', async () => {
