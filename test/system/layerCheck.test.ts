@@ -190,6 +190,17 @@ describe('the check of layers in a store of skopeo', function () {
     expect(await count('Completed', images)).to.deep.equal({ total, loaded: total });
   });
 
+  it('keeps an image that only a container of CRI-O uses, which earlier versions of podman do not see', async () => {
+    await truncate(await fileOf(), 0);
+    const [damaged] = await find(false);
+    const index = await (await HostStorage.open(site.host)).readIndex();
+    const list = join(store.graphRoot, 'overlay-containers/volatile-containers.json');
+    await writeFile(list, JSON.stringify([{ id: 'x', image: damaged && index.idOf(damaged) }]));
+    const { damage = '' } = await count('Completed', new AgentImages(site.host, 0));
+    expect(damage).to.contain(`containers use ${damaged?.name ?? ''}. Drain the node`);
+    expect(await find(false)).to.have.length(1);
+  });
+
   it('keeps a damaged layer that an image of no bundle has too, because each load would reuse it', async () => {
     const file = await fileOf();
     await truncate(file, 0);

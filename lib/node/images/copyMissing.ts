@@ -64,7 +64,7 @@ export async function copyMissing(
       }
       if (lack !== undefined)
         throw new PluginError('incomplete', `${program} reports it as loaded, but ${lack}`, {
-          hint: removalHint(image.name),
+          hint: removalHint([image.name]),
         });
       progress.finish(image);
     });

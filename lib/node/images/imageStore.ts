@@ -228,13 +228,18 @@ export class StoreIndex {
 }
 
 /**
- * Returns the IDs of the images from which a store has containers, running or not: CRI-O and podman list both there. None
- * if the list cannot be read: podman then refuses to remove such an image.
+ * Returns the IDs of the images from which a store has containers, running or not: CRI-O and podman list both there
+ * (containers/storage, containers.go). None if the lists cannot be read: podman then refuses to remove such an image.
  */
 export async function readUsedImages(host: Host, { graphRoot, driver }: ImageStore): Promise<Set<string>> {
-  const path = join(graphRoot, `${driver}-containers`, 'containers.json');
-  const value = parse(await readFile(pathOnHost(host, path)).catch(() => undefined));
-  return new Set(Array.isArray(value) ? value.map((each) => textOf(fieldsOf(each)['image']) ?? '') : []);
+  const used = new Set<string>();
+  // Those of CRI-O do not outlive a boot.
+  for (const name of ['containers.json', 'volatile-containers.json']) {
+    const path = join(graphRoot, `${driver}-containers`, name);
+    const value = parse(await readFile(pathOnHost(host, path)).catch(() => undefined));
+    if (Array.isArray(value)) for (const each of value) used.add(textOf(fieldsOf(each)['image']) ?? '');
+  }
+  return used;
 }
 
 const isTextOrNull: Test = (value) => value === null || isText(value);

@@ -84,7 +84,7 @@ export async function loadBundle(bundle: Bundle, options: LoadOptions, context: 
       const [first] = damaged;
       if (first)
         throw new PluginError('incomplete', `${first.name} in ${store.graphRoot} cannot be used: ${first.fault}`, {
-          hint: removalHint(first.name),
+          hint: removalHint([first.name]),
         });
     }
     const images = planned.map(({ name }) => name);

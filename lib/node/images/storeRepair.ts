@@ -1,7 +1,7 @@
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { nameSome } from '../../failures.ts';
-import { shellCommand } from '../../shellWord.ts';
+import { shellWord } from '../../shellWord.ts';
 import { runPodman, type HostStorage } from './hostStorage.ts';
 import { readUsedImages } from './imageStore.ts';
 import type { DamagedImage } from './layerCheck.ts';
@@ -24,7 +24,7 @@ export async function removeBrokenImages(storage: HostStorage, context: Context)
     'incomplete',
     `${name} in ${graphRoot} cannot be mounted: ${fault}; nor removed: ${why ?? ''}`,
     {
-      hint: removalHint(name),
+      hint: removalHint([name]),
     },
   );
 }
@@ -65,21 +65,21 @@ interface Sharing {
   readonly why?: string;
 }
 
-function sharedDamage(
-  [first, ...more]: readonly DamagedImage[],
-  store: string,
-  { users, others, why }: Sharing,
-): PluginError {
+function sharedDamage(images: readonly DamagedImage[], store: string, { users, others, why }: Sharing): PluginError {
+  const [first, ...more] = images;
   const count = more.length === 0 ? '' : ` (and ${more.length} more images)`;
-  const [user] = users;
   const reason = [
     ...(why === undefined ? [] : [why]),
-    ...(user === undefined ? [] : [`containers use ${nameSome(users)}`]),
+    ...(users.length === 0 ? [] : [`containers use ${nameSome(users)}`]),
     ...(others.length === 0 ? [] : [`${nameSome(others)} of no bundle ${others.length === 1 ? 'has' : 'have'} it too`]),
   ].join('; ');
   const message = `${first?.name ?? ''} in ${store} cannot be used: ${first?.fault ?? ''}${count}. It stays: ${reason}`;
-  return new PluginError('incomplete', message, { hint: removalHint(first?.name ?? '') });
+  const names = [...new Set([...images.map(({ name }) => name), ...others])];
+  return new PluginError('incomplete', message, { hint: removalHint(names.length > mostNamed ? 'all' : names) });
 }
+
+/** The most images to name in a command. */
+const mostNamed = 10;
 
 /**
  * Removes images of a main store by podman, but no containers. Returns what podman said of the first one that stays;
@@ -101,7 +101,11 @@ export async function removeImages(
   return why;
 }
 
-/** Returns the command that removes an image of which nothing else can be done. */
-export function removalHint(name: string): string {
-  return shellCommand`Drain the node, because a container may use it, and run there: podman rmi --force ${name}. Then run the same command again.`;
+/**
+ * Returns the commands that remove images of which nothing else can be done; `all` for many. podman sees no containers of
+ * a CRI-O with a later library, so there must be none.
+ */
+export function removalHint(images: readonly string[] | 'all'): string {
+  const words = images === 'all' ? '--all' : images.map(shellWord).join(' ');
+  return `Drain the node, and run there: systemctl stop kubelet; crictl rmp --all --force; podman rmi --force ${words}. Load the bundle there, or leave that to the agent, and run: systemctl start kubelet`;
 }
