@@ -38,11 +38,14 @@ export async function findGuardedImages(
 ): Promise<GuardedImage[]> {
   const refused: GuardedImage[] = [];
   if (!(await stat(pathOnHost(host, folder)).catch(() => undefined))) return refused;
+  const settings = await readSettings(host);
   for (const [name, id] of images) {
     const record = join(folder, 'pulled', fileOf(id));
     const text = await readRecord(host, record);
     const intent = join(folder, 'pulling', fileOf(name));
     const reason = text === undefined ? undefined : judge(text, name);
+    // Such a kubelet reads the record nevertheless.
+    if (reason !== unreadable && isExempt(settings, name)) continue;
     if (reason !== undefined) refused.push({ name, record, reason, isUnreadable: reason === unreadable });
     else if (text === undefined && (await readRecord(host, intent)) !== undefined)
       refused.push({ name, record: intent, reason: 'a pull of it has not ended', isUnreadable: false });
@@ -76,17 +79,29 @@ export function listVerified(settings: Fields, images: readonly string[]): strin
   return repositories.filter((repository) => !isAllowed(repository));
 }
 
-/**
- * Returns the policy of the kubelet of a host if it refuses some of these images although they are loaded. Undefined
- * otherwise, and for a configuration that cannot be read.
- */
+/** Returns whether the policy of a kubelet lets all pods use an image that is present. */
+function isExempt(settings: Fields, image: string): boolean {
+  const policy = textOf(settings[pullPolicyFields.policy]);
+  return (
+    policy === 'NeverVerify' ||
+    (policy === 'NeverVerifyAllowlistedImages' && listVerified(settings, [image]).length === 0)
+  );
+}
+
+/** Returns the policy of the kubelet of a host if it refuses some of these images although they are loaded. */
 export async function findVerifyingPolicy(host: Host, images: readonly string[]): Promise<string | undefined> {
+  const settings = await readSettings(host);
+  return listVerified(settings, images).length === 0 ? undefined : textOf(settings[pullPolicyFields.policy]);
+}
+
+/** Reads the configuration of the kubelet of a host; no fields of a file that cannot be read. */
+async function readSettings(host: Host): Promise<Fields> {
   let settings: Fields = {};
   for (const path of [kubeletConfig[0], ...(await listFolder(host, kubeletConfig[1]))]) {
     const text = await readIfThere(host, path).catch(ignoreFailure);
     settings = { ...settings, ...parseSettings(text ?? '') };
   }
-  return listVerified(settings, images).length === 0 ? undefined : textOf(settings[pullPolicyFields.policy]);
+  return settings;
 }
 
 /** Parses YAML or JSON. */

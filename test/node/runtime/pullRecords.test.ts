@@ -53,6 +53,23 @@ describe('the records of pulls of the kubelet', () => {
     expect(await reasons()).to.deep.equal(['it was pulled with app/pull, and is only for pods with that']);
   });
 
+  const policies = [
+    ['NeverVerifyPreloadedImages', true],
+    ['AlwaysVerify', true],
+    ['NeverVerify', false],
+    ['NeverVerifyAllowlistedImages', true],
+    [`NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist: ["${repository}"]`, false],
+  ] as const;
+  for (const [policy, isRefused] of policies)
+    it(`refuse ${isRefused ? 'an image' : 'nothing'} if the policy is ${policy}, unless the record is corrupt`, async () => {
+      await mkdir(join(root, 'etc/kubernetes'), { recursive: true });
+      await writeFile(join(root, 'etc/kubernetes/kubelet.conf'), `imagePullCredentialsVerificationPolicy: ${policy}\n`);
+      await record({ 'site.example/other': { nodePodsAccessible: true } });
+      expect(await find()).to.have.length(isRefused ? 1 : 0);
+      await write('pulled', id, '');
+      expect((await find())[0]?.isUnreadable).to.equal(true);
+    });
+
   it('refuse an image whose pull was interrupted, or has not ended', async () => {
     await record({});
     expect(await reasons()).to.deep.equal(['a pull of it was interrupted']);
