@@ -139,8 +139,14 @@ async function readExpected({ bundle, digest, sha256 }: LoadArguments): Promise<
   return digest === undefined ? undefined : readDigest(digest);
 }
 
+function describePins(pinned: number, all: number): string {
+  if (pinned === all) return 'all: the kubelet keeps them';
+  const some = pinned === 0 ? 'none' : `${pinned} of ${all}`;
+  return `${some}: the kubelet may remove images that no pod uses. To keep them, use “pin”, or a PinnedImageSet`;
+}
+
 function toWords(result: LoadResult & PlainSigned & { readonly bundle: string }): Lines {
-  const { store, images, loaded, skipped, bytes, countedBy } = result;
+  const { store, images, loaded, skipped, bytes, countedBy, pinned } = result;
   const rows = [
     ['Release', nameVersions(result)],
     ['', result.release],
@@ -150,6 +156,7 @@ function toWords(result: LoadResult & PlainSigned & { readonly bundle: string })
     ['Store', `${store.graphRoot} (${store.driver})`],
     ['Bundle', result.bundle],
     ['Counted', `all are there${countedBy === undefined ? '' : `, ${countedBy} says so too`}`],
+    ...(pinned === undefined ? [] : [['Pinned', describePins(pinned, images.length)] as const]),
   ];
   return new Lines(loaded === 0 ? 'Nothing to do: everything is present' : 'Loaded', formatFields(rows));
 }

@@ -13,7 +13,8 @@ import type { CopyLimits } from './copyQueue.ts';
 import { digestOf, hexOf } from '../../content/oci/digest.ts';
 import { pathOnHost, type Host } from '../machine/host.ts';
 import { loadFolder } from '../machine/paths.ts';
-import { runProgram } from '../machine/programs.ts';
+import { findProgram, runProgram } from '../machine/programs.ts';
+import { countPinned } from '../runtime/pins.ts';
 import { requireRuntimeStore, runPodman, type HostStorage } from './hostStorage.ts';
 import type { ImageStore, StoreImage } from './imageStore.ts';
 import { findDamagedImages, type DamagedImage } from './layerCheck.ts';
@@ -44,6 +45,8 @@ export interface LoadResult {
   readonly bytes: number;
   /** The program that counted the images at the end; undefined if there was none. */
   readonly countedBy: string | undefined;
+  /** The number of images that CRI-O keeps even if no pod uses them; undefined without CRI-O. */
+  readonly pinned?: number;
 }
 
 /**
@@ -89,7 +92,9 @@ export async function loadBundle(bundle: Bundle, options: LoadOptions, context: 
     }
     const images = planned.map(({ name }) => name);
     const all = Math.min(images.length, loaded + again);
-    return { store, images, loaded: all, skipped: images.length - all, bytes, countedBy };
+    const hasRuntime = (await findProgram(host, 'crio')) !== undefined;
+    const pinned = hasRuntime && { pinned: await countPinned(host, images) };
+    return { store, images, loaded: all, skipped: images.length - all, bytes, countedBy, ...pinned };
   } finally {
     await rm(pathOnHost(host, work), { recursive: true, force: true });
   }

@@ -85,6 +85,19 @@ export async function readHold(
   };
 }
 
+/**
+ * Returns how many of some images the list of CRI-O has, so that the kubelet never removes them. CRI-O compares names
+ * and parts of them (`part*`, `*part*`; cri-o, internal/storage/image.go).
+ */
+export async function countPinned(host: Host, images: readonly string[]): Promise<number> {
+  const patterns = (await readLists(host)).at(-1)?.images ?? [];
+  const isPinned = (name: string): boolean =>
+    patterns.some((pattern) =>
+      pattern.endsWith('*') ? name.includes(pattern.replace(/^\*/, '').slice(0, -1)) : name === pattern,
+    );
+  return images.filter(isPinned).length;
+}
+
 /** Reads the lists of pins of CRI-O in the order in which it reads them: the last one counts. */
 async function readLists(host: Host): Promise<{ readonly path: string; readonly images: readonly string[] }[]> {
   const dropIns = await listFolder(host, dirname(pinFile), true);

@@ -5,6 +5,7 @@ import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import {
+  countPinned,
   holdImages,
   readHold,
   readPinnedReleases,
@@ -32,6 +33,21 @@ describe('pinImages', () => {
     root = await mkdtemp(join(tmpdir(), 'pins-'));
   });
   afterEach(() => rm(root, { recursive: true }));
+
+  it('counts what CRI-O keeps by its last list: names, and parts of names', async () => {
+    expect(await countPinned(host(), [one, two])).to.equal(0);
+    await writePins(host(), [one]);
+    expect(await countPinned(host(), [one, two])).to.equal(1);
+    for (const [pattern, count] of [
+      ['quay.io/a/*', 2],
+      ['*b@sha256*', 2],
+      [two, 1],
+      ['quay.io/c/*', 0],
+    ] as const) {
+      await write(clusterPinFile, `[crio.image]\npinned_images = ["${pattern}"]\n`);
+      expect(await countPinned(host(), [one, two]), pattern).to.equal(count);
+    }
+  });
 
   it('writes a list in the table of images, adds to it, and says whether anything changed', async () => {
     expect(await writePins(host(), [two])).to.deep.equal({ file: pinFile, pinned: [two], changed: true });
