@@ -93,9 +93,9 @@ export async function listOwnSets(cluster: Cluster): Promise<readonly StoredObje
 export interface PinState {
   /** The names of the nodes that have not pinned all their sets. */
   readonly waiting: readonly string[];
-  /** The errors that nodes report about sets. */
   /** The nodes whose machine config daemon has not reported about any of the sets. */
   readonly unreported: readonly string[];
+  /** The errors that nodes report about sets. */
   readonly failures: readonly string[];
 }
 
@@ -128,9 +128,12 @@ export function readPinState(
 
 function failuresOf(report: StoredObject | undefined, own: ReadonlySet<string>): string[] {
   if (!report) return [];
-  const degraded = conditionsOf(report).get('PinnedImageSetsDegraded');
+  const conditions = conditionsOf(report);
+  const degraded = conditions.get('PinnedImageSetsDegraded');
   if (degraded?.status !== 'True') return [];
   const failed = listFailedSets(report);
+  // While the daemon tries again, the condition of the last failure stays, and its error is gone.
+  if (failed.length === 0 && conditions.get('PinnedImageSetsProgressing')?.status === 'True') return [];
   // The daemon reports one error for all sets of a node, and pins none of them.
   const first = failed.find(({ set }) => own.has(set)) ?? failed[0];
   const { name } = report.metadata;

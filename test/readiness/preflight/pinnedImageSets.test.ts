@@ -120,6 +120,16 @@ describe('readPinState', () => {
     ]);
   });
 
+  it('does not take a failure for the present one while the daemon tries again', () => {
+    const again = { PinnedImageSetsProgressing: 'True', PinnedImageSetsDegraded: 'True because See the list' };
+    const reports = [report('a', 'worker', [{ name: worker, desiredGeneration: 2 }], again)];
+    expect(readPinState(sets, pools, reports, ['a'])).to.deep.include({ waiting: ['a'], failures: [] });
+    const why = { name: worker, lastFailedGenerationError: 'not enough space' };
+    expect(readPinState(sets, pools, [report('a', 'worker', [why], again)], ['a']).failures).to.deep.equal([
+      'a: not enough space',
+    ]);
+  });
+
   it('names the set of the site for which a node pins nothing', () => {
     const broken = { ...settled, PinnedImageSetsDegraded: 'True because See the list' };
     const why = { name: 'site-apps', lastFailedGenerationError: 'no such host' };
