@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { fieldsOf } from '../../../lib/fields.ts';
 import { checkImageRemoval, checkPullVerification } from '../../../lib/readiness/preflight/kubeletImages.ts';
-import { surveyCluster } from '../../../lib/readiness/preflight/survey.ts';
+import { hasRules, surveyCluster } from '../../../lib/readiness/preflight/survey.ts';
 import { furnish } from '../../fakes/cluster/site.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
@@ -130,6 +130,19 @@ describe('preflight of kubelets that verify pulls', () => {
     expect(await find('agents')).to.match(/^warning .* An agent keeps the bundle on the disk of such a node/);
     setVersion('v1.34.9');
     expect(await find()).to.match(/^warning /);
+  });
+
+  it('counts on no agent where nodes have a rule for exactly one of the repositories', async () => {
+    const put = async (source: string): Promise<boolean> => {
+      const imageDigestMirrors = [{ source, mirrors: ['localhost:22625/openshift/release-images'] }];
+      const set = { apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet', metadata: { name: 'x' } };
+      connected.server.put({ ...set, spec: { imageDigestMirrors } });
+      return hasRules(images, await surveyCluster(connected.cluster));
+    };
+    expect(hasRules(images, await surveyCluster(connected.cluster))).to.equal(false);
+    expect(await put(components)).to.equal(true);
+    // The rule of the agent is more precise.
+    expect(await put('quay.io/openshift-release-dev')).to.equal(false);
   });
 
   it('names the repositories that an allowlist lacks', async () => {
