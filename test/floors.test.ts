@@ -37,8 +37,8 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/content/registry/auth', 'credentials'],
   ['lib/content/registry', 'mirrors registries relay transport'],
   ['lib/content/copy', 'copy copyFailure keepAttachments releaseOrder tally'],
-  ['lib/release/signature', 'checksums keyring signature trust'],
-  ['lib/release/sigstore', 'imagePolicy policyKey policyKeys releaseCheck'],
+  ['lib/release/signature', 'checksums encryption keyring signature trust'],
+  ['lib/release/sigstore', 'envelope imagePolicy policyKey policyKeys releaseCheck'],
   [
     'lib/release',
     'adminGates featureGates load manifestFilter osImageStreamObject osImageStreams payload payloadPolicies provenance release version',
@@ -47,7 +47,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/release/catalog', 'catalogImage selection'],
   [
     'lib/config',
-    'catalogSource certificateAuthority manifest manifestFile mirrorSets objects releaseManifests signatures siteReport siteText siteTypes updateService',
+    'catalogSource certificateAuthority manifest manifestFile mirrorSets objects releaseManifests signatures siteReport siteText siteTypes updateReport updateService',
   ],
   [
     'lib/bundle',
@@ -85,6 +85,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'lib/update',
     'bundleRecord clusterRestore gatherState maintenanceWindow mirrorContent mirrorStates osImageStreamWrite redaction upgradeBundle',
   ],
+  ['lib/update/report', 'makeReport reportKey reportPublisher'],
   ['lib/update/mirror', 'mirrorCheck mirrorInstallation mirrorServer mirrorSite mirrorUnit retainBundle'],
   ['lib/update/screen', 'screenCode'],
   ['lib/update/agent', 'agent agentServer'],
@@ -133,7 +134,7 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
     reason: 'its Header for archives by hand, its reader for layers of the release payload and for graph data',
   },
   openpgp: {
-    files: /^lib\/release\/signature\/(keyring|signature|signingKey)\.ts$/,
+    files: /^lib\/release\/signature\/(encryption|keyring|signature|signingKey)\.ts$/,
     reason: 'signatures are checked in one place',
   },
   diff: {
@@ -186,6 +187,7 @@ const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
   [/^lib\/update\/(mirror\/mirrorKeeper|agent\/imageServing)\.ts$/, 'systemctl'],
   [/^lib\/update\/osImageStreamWrite\.ts$/, 'machine-config-controller'],
   [/^lib\/node\/machine\/clock\.ts$/, 'timedatectl'],
+  [/^lib\/update\/install\/reportAccess\.ts$/, 'agent and controller on the node'],
   [/^lib\/node\/machine\/hostCommands\.ts$/, 'systemctl, cp, rm, chown, setpriv'],
   [
     /^lib\/(readiness\/drill\/nodeShell|node\/runtime\/drillUnit)\.ts$/,

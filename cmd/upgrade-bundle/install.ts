@@ -45,6 +45,12 @@ export const command = defineCommand({
       describe: 'Let OpenShift monitoring scrape the agents, with a token',
     },
     ...screenOptions,
+    reports: {
+      type: 'string',
+      choices: ['allow', 'deny'],
+      default: 'deny',
+      describe: 'Let agents write signed reports of the cluster onto USB drives that hold a verified bundle',
+    },
     overwrite: { type: 'boolean', describe: 'Overwrite changes that another client made' },
     wait: {
       type: 'boolean',
@@ -105,6 +111,7 @@ export const command = defineCommand({
     ['--dry-run=server', 'Print what would be done, and let the cluster validate it'],
     ['--executable=x86/oc-disconnected --executable=arm/oc-disconnected', 'Install on nodes of two architectures'],
     ['--signature-keyring=ours.asc --trust-fingerprint=…', 'Trust your own key too'],
+    ['--reports=allow', 'Let a drive bring a signed report back to the engineer'],
     ['--mirror', 'Also let nodes that join or lost their images pull from the control plane'],
     ['-o yaml > install.yaml', 'Write the objects for a GitOps repository'],
   ],
@@ -134,7 +141,9 @@ export const command = defineCommand({
     const quota = args.mirrorQuota === undefined ? undefined : parseQuota(args.mirrorQuota);
     const mirror = args.mirror ? { ...time, port, quota, content, sources, mayDisrupt } : undefined;
     const screen = screenOf(args);
-    const options = { executables, admission, trust, metrics, screen, overwrite, startup, retention, mirror, version };
+    const reports = args.reports === 'allow';
+    const shown = { screen, reports, metrics };
+    const options = { executables, admission, trust, ...shown, overwrite, startup, retention, mirror, version };
     if (output === 'yaml' && mirror)
       throw new PluginError(
         'usage',

@@ -89,7 +89,8 @@ export const command = defineCommand({
       const { formatSiteReport } = await import('../../lib/config/siteReport.ts');
       const { formatSiteText } = await import('../../lib/config/siteText.ts');
       const { writeAtomically } = await import('../../lib/content/files/atomicWrite.ts');
-      const site = await readSite(cluster, survey, report, tool);
+      const { readReportKey } = await import('../../lib/update/report/reportKey.ts');
+      const site = await readSite(cluster, survey, report, { tool, reportKey: await readReportKey(cluster) });
       await writeAtomically(args.export, args.text ? formatSiteText(site) : formatSiteReport(site));
       context.log('info', `wrote the report of the site to ${args.export}`);
     }

@@ -11,6 +11,9 @@ export const metadataPath = 'metadata.json';
 /** The largest metadata.json, in bytes: it describes about 30,000 images. */
 export const metadataSizeLimit = 16 * 1024 * 1024;
 
+/** The smallest space for reports after a bundle, in bytes: two of the largest reports. */
+export const smallestReportSpace = 8 * 1024 * 1024;
+
 /** A signature that was valid when the bundle was created. */
 export interface SignatureRecord {
   /** The fingerprint of the primary key, in upper-case hex. */
@@ -44,6 +47,14 @@ export interface SkippedImage {
   readonly operators: readonly string[];
   /** The pullspec of the original catalog. */
   readonly catalog: string;
+}
+
+/** How a drive with the bundle takes reports of the site, if the site allows that. */
+export interface ReportPlace {
+  /** The bytes after the bundle, on a drive without a file system, that reports are written to. */
+  readonly space?: number;
+  /** The OpenPGP key that reports are encrypted to: its binary form, as base64. */
+  readonly key?: string;
 }
 
 /** One release of a bundle with several releases. */
@@ -91,6 +102,8 @@ export interface BundleMetadata {
   readonly releases?: readonly BundledRelease[];
   /** The known risks of the update to it; absent if there are none, or several releases. */
   readonly risks?: readonly UpdateRisk[];
+  /** How drives take reports; absent if the bundle says nothing about them. */
+  readonly reports?: ReportPlace;
   /** The volumes of the tar, in order; undefined if it is one file. */
   readonly volumes?: readonly { readonly name: string; readonly size: number }[];
 }
@@ -265,6 +278,10 @@ const volume: Record<keyof NonNullable<BundleMetadata['volumes']>[number], Shape
 const base: Record<keyof BundleBase, Shape> = {
   ...{ version, arch, release: pullspec, blobs, images: mapping(isPullspec, list(digest, itself)) },
 };
+const reports: Record<keyof ReportPlace, Shape> = {
+  space: single((value) => size.isValid(value) && Number(value) >= smallestReportSpace && Number(value) % 4096 === 0),
+  key: single(matches(/^[0-9A-Za-z+/]{64,22000}={0,2}$/)),
+};
 const skipped: Record<keyof SkippedImage, Shape> = { image: text, operators: list(text, itself), catalog: text };
 const release: Record<keyof BundledRelease, Shape> = {
   ...{ version, release: pullspec, components, osImages: list(pullspec), previous: list(version), risks, bytes: size },
@@ -278,9 +295,10 @@ const fields: Record<keyof BundleMetadata, Shape> = {
   signatures: mapping(digest.isValid, list(record(signature))),
   ...{ tool: text, risks, releases: list(record(release)), artifacts: list(pullspec, itself) },
   skippedImages: list(record(skipped), (each) => fieldsOf(each)['image']),
+  reports: record(reports, ['space', 'key']),
   ...{ base: record(base, ['images']), blobs, size, volumes: list(record(volume)) },
 };
-const whole = record(fields, ['risks', 'releases', 'artifacts', 'skippedImages', 'base', 'volumes']);
+const whole = record(fields, ['risks', 'releases', 'artifacts', 'skippedImages', 'reports', 'base', 'volumes']);
 
 /** The paths of all values in metadata.json, such as `blobs[].digest`. docs/trust.md says what each one proves. */
 export const metadataValues: readonly string[] = whole.paths.map((path) => path.slice(1));

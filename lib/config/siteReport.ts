@@ -1,7 +1,7 @@
 import { messageOf, PluginError } from '../errors.ts';
 import { parseSiteText } from './siteText.ts';
-import type { SiteOperator, SiteReport } from './siteTypes.ts';
-import { fieldsOf } from '../fields.ts';
+import type { SiteReport } from './siteTypes.ts';
+import { fieldsWith, isCount, isText, listWith, optional } from '../fields.ts';
 import { digestOf } from '../content/oci/digest.ts';
 import { parseJson } from '../content/oci/syntax.ts';
 
@@ -27,21 +27,24 @@ export function parseSiteReport(text: string, where: string): SiteReport {
   }
   if (typeof value !== 'object' || value === null || !('digest' in value)) throw invalid(where, 'it has no digest');
   const { digest, ...report } = value;
-  if (!isReport(report)) throw invalid(where, 'it has another format; this program reads formatVersion 1');
+  if (!isSiteReport(report)) throw invalid(where, 'it has another format; this program reads formatVersion 1');
   if (digestOf(JSON.stringify(report)) !== digest) throw invalid(where, 'it was changed: its digest does not match');
   return report;
 }
 
-// The digest covers the rest, which only this program writes.
-function isReport(value: object): value is SiteReport {
-  const { formatVersion, version, arch, operators } = value as Partial<Record<keyof SiteReport, unknown>>;
-  const isText = typeof version === 'string' && typeof arch === 'string';
-  return formatVersion === 1 && isText && Array.isArray(operators) && operators.every(isOperator);
-}
+// What `create` and lists of sites read without a further test.
+const hasForm = fieldsWith({
+  ...{ created: isText, tool: isText, version: isText, arch: isText, cluster: optional(isText) },
+  reportKey: optional(isText),
+  history: listWith(fieldsWith({ version: isText, started: optional(isText), completed: optional(isText) })),
+  nodes: listWith(fieldsWith({ name: isText, free: optional(isCount) })),
+  operators: listWith(fieldsWith({ name: isText, channel: isText, version: isText })),
+  findings: listWith(fieldsWith({ severity: isText, object: isText, message: isText })),
+});
 
-function isOperator(value: unknown): value is SiteOperator {
-  const { name, channel, version } = fieldsOf(value);
-  return [name, channel, version].every((text) => typeof text === 'string');
+/** Returns whether a value has the form of a report. The digest of a report covers other fields, which only this program writes. */
+export function isSiteReport(value: unknown): value is SiteReport {
+  return hasForm(value) && (value as { formatVersion?: unknown }).formatVersion === 1;
 }
 
 function invalid(where: string, why: string, cause?: unknown): PluginError {

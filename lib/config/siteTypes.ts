@@ -52,8 +52,18 @@ export interface SiteReport {
   readonly version: string;
   readonly arch: string;
   readonly channel: string;
-  /** The releases of the cluster, the latest first. */
-  readonly history: readonly { readonly version: string; readonly state: string; readonly image?: string }[];
+  /** The ID of the cluster; absent in reports of earlier versions of this program, and in the text form. */
+  readonly cluster?: string;
+  /** The public key with which the installation signs its reports, in PEM form; absent if it signs none. */
+  readonly reportKey?: string;
+  /** The releases of the cluster, the latest first. Times are of RFC 3339. */
+  readonly history: readonly {
+    readonly version: string;
+    readonly state: string;
+    readonly image?: string;
+    readonly started?: string;
+    readonly completed?: string;
+  }[];
   readonly nodes: readonly SiteNode[];
   /** The fields below are absent in reports of earlier versions of this program, and in the text form. */
   readonly pools?: readonly SitePool[];

@@ -50,7 +50,7 @@ async function reportSite({ api }: SimulatedCluster): Promise<SiteReport> {
   await using connected = await connectTo(api, { user, cluster: { 'insecure-skip-tls-verify': true } });
   const survey = await surveyCluster(connected.cluster);
   const report = await runPreflight(connected.cluster, undefined, connected.context, { survey });
-  const site = await readSite(connected.cluster, survey, report, 'test/1');
+  const site = await readSite(connected.cluster, survey, report, { tool: 'test/1', reportKey: undefined });
   return parseSiteReport(formatSiteReport(site), 'site.json');
 }
 

@@ -1,3 +1,4 @@
+import { smallestReportSpace } from '../../../lib/bundle/metadata.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { checkImage } from '../../cli/values/checks.ts';
 import { parseSize } from '../../cli/values/size.ts';
@@ -22,6 +23,14 @@ function checkVolumeSize(text: string): void {
   throw new PluginError('usage', `a volume of ${bytes} bytes is smaller than one block of a tar`, {
     hint: `Add the unit: ${text}G.`,
   });
+}
+
+/** Parses the space for reports, in bytes, rounded up to whole pages of 4 KiB. Throws `usage` for a small one. */
+export function parseReportSpace(text: string): number {
+  const bytes = Math.ceil(parseSize(text) / 4096) * 4096;
+  if (bytes >= smallestReportSpace) return bytes;
+  const least = `${smallestReportSpace / 1024 ** 2}Mi`;
+  throw new PluginError('usage', `${bytes} bytes are too small for two reports`, { hint: `Give ${least} or more.` });
 }
 
 /** The options of `create`. */
@@ -106,6 +115,16 @@ export const createOptions = {
       describe: 'Then write the bundle onto this removable drive, without a file system, and verify what it returns',
     },
     overwrite: { type: 'boolean', needs: ['device'], describe: 'With --device, replace everything on the drive' },
+    'report-space': {
+      type: 'string',
+      describe: 'Space after the bundle, on a drive without a file system, for reports of the site, such as 64M',
+      check: (text: string) => void parseReportSpace(text),
+    },
+    'report-to': {
+      type: 'string',
+      describe: 'OpenPGP public key that the site encrypts its reports to',
+      suggest: 'files',
+    },
     'verify-existing': {
       type: 'boolean',
       describe: 'Verify every byte of an existing bundle before it is kept',

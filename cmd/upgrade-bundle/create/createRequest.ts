@@ -21,7 +21,7 @@ import { trustOf } from '../../cli/trust.ts';
 import { parseSize } from '../../cli/values/size.ts';
 import { readChannelRanges } from '../../release-mirror-config/channelRange.ts';
 import { requestOperators } from './catalogs.ts';
-import type { CreateArguments } from './createOptions.ts';
+import { parseReportSpace, type CreateArguments } from './createOptions.ts';
 
 /** Returns the arguments for a file: with the operators of a site by name, and the version as an option. */
 export function configArguments(
@@ -97,6 +97,7 @@ export async function createRequestOf(
     trust: trustOf(args),
     base: args.base === undefined ? heldOf(args, site) : baseOf(args.base, args, origin),
     volumeSize: args.volumeSize === undefined ? undefined : parseSize(args.volumeSize),
+    reports: await reportsOf(args),
     dryRun: args.dryRun !== 'none',
     verifyExisting: args.verifyExisting,
     tool,
@@ -118,6 +119,15 @@ async function requestReleases(
   const [first = '', ...others] = planned.versions;
   const releases = [{ version: first, ...place }, ...others.map((each) => ({ version: each, ...place }))] as const;
   return { releases, risks: planned.risks };
+}
+
+/** Returns how drives take reports; undefined if the arguments say nothing about them. */
+async function reportsOf({ reportSpace, reportTo }: CreateArguments): Promise<CreateRequest['reports']> {
+  if (reportSpace === undefined && reportTo === undefined) return undefined;
+  const { readEncryptionKey } = await import('../../../lib/release/signature/encryption.ts');
+  const key = reportTo === undefined ? undefined : (await readEncryptionKey(reportTo)).key;
+  const space = reportSpace === undefined ? undefined : parseReportSpace(reportSpace);
+  return { ...(space !== undefined && { space }), ...(key !== undefined && { key }) };
 }
 
 function architectureOf({ arch = 'x86_64' }: CreateArguments): Architecture {

@@ -48,6 +48,10 @@ export const agentOptions = {
     suggest: 'folders',
     describe: 'Folder for bundles from other nodes',
   },
+  reports: {
+    type: 'boolean',
+    describe: 'Make signed reports (controller), and write them onto drives with a verified bundle (agent)',
+  },
   ...hostOptions,
   ...offlineTrustOptions,
   ...clusterAccessOptions,

@@ -19,6 +19,8 @@ export const command = defineCommand({
     const { runController } = await import('../../../lib/update/controller/rollout.ts');
     const { pathOnHost } = await import('../../../lib/node/machine/host.ts');
     const { mirrorSecretFolder } = await import('../../../lib/update/mirror/mirrorUnit.ts');
+    const { loadReportKey, reportKeyFolder } = await import('../../../lib/update/report/reportKey.ts');
+    const { tool } = await import('../../cli/access.ts');
     const { openCluster } = await import('../../cli/clusterAccess.ts');
     const { offlineTrustOf } = await import('../../cli/trust.ts');
     using cluster = await openCluster(args, environment, context);
@@ -27,7 +29,8 @@ export const command = defineCommand({
     const host = { root: args.root, environment };
     const { EXECUTABLE: executable = '' } = environment;
     const mirror = executable === '' ? undefined : { host, secrets: mirrorSecretFolder, executable };
-    const settings = { node, folder, mirror, host, trust: offlineTrustOf(args), interval: args.interval * 1000 };
+    const reports = args.reports ? { key: await loadReportKey(reportKeyFolder), tool } : undefined;
+    const settings = { node, folder, mirror, reports, host, trust: offlineTrustOf(args), interval: args.interval * 1000 };
     await runController(cluster, settings, context);
   },
 });

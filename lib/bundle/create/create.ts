@@ -99,7 +99,7 @@ async function planBundle(request: CreateRequest, source: BundleOrigin, context:
     join(request.output, bundleName(versions, arch, base?.version));
   // Without a finished bundle, checks that it can be written.
   const findExisting = async (path: string, { images, catalogs }: ExtraContent): Promise<CreateResult | undefined> => {
-    const expected = { references, extraImages: images.map(({ name }) => name), base };
+    const expected = { references, extraImages: images.map(({ name }) => name), base, reports: request.reports };
     const trust = { ...request.trust, fetchFile: source.fetchFile };
     const existing = await checkExisting(path, expected, request, trust, context);
     if (!existing && !request.dryRun) await checkOutput(path);
@@ -156,6 +156,7 @@ async function planBundle(request: CreateRequest, source: BundleOrigin, context:
     ...describeReleases(signed, extras, request.tool, more),
     ...(artifacts.length > 0 && { artifacts }),
     ...(additions.skipped.length > 0 && { skippedImages: additions.skipped }),
+    ...(request.reports && { reports: request.reports }),
     ...(leftOut && { base: leftOut }),
   };
   const { volumeSize } = request;

@@ -1,4 +1,5 @@
 import { basename } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import type { Context } from '../../context.ts';
 import { asFailure, isPluginError } from '../../errors.ts';
 import type { Digest } from '../../content/oci/digest.ts';
@@ -23,6 +24,7 @@ interface ExpectedBundle {
   readonly extraImages: readonly string[];
   /** The base release, whose blobs the bundle may leave out. */
   readonly base: Base | undefined;
+  readonly reports: BundleMetadata['reports'];
 }
 
 /** A finished bundle with the expected content. */
@@ -118,6 +120,7 @@ function differenceOf(
     ...(dropped.length > 0 ? [`has ${dropped.join(', ')} in addition`] : []),
   ];
   if (images.length > 0) return images.join(' and ');
+  if (!isDeepStrictEqual(metadata.reports, expected.reports)) return 'has another place or key for reports';
   if (base?.release !== expected.base?.release) return 'has another base';
   if (base?.blobs.some(({ digest }) => !expected.base?.blobs.has(digest)))
     return 'lacks blobs that the base does not have';

@@ -1,5 +1,6 @@
 import type { ReleaseRequest, TrustRequest } from '../../release/load.ts';
 import type { UpdateRisk } from '../../release/graph/updateGraph.ts';
+import type { ReportPlace } from '../metadata.ts';
 import type { BaseRequest } from './base.ts';
 import type { AdditionsRequest } from './catalogs.ts';
 
@@ -16,6 +17,8 @@ export interface CreateRequest extends AdditionsRequest {
   readonly trust: Omit<TrustRequest, 'known' | 'fetchFile'>;
   /** The largest size of a file in bytes. A larger bundle is split into volumes. */
   readonly volumeSize?: number;
+  /** How drives with the bundle take reports of the site; by default they take none on a drive without a file system. */
+  readonly reports?: ReportPlace | undefined;
   /** Report what a run would do, and write nothing. */
   readonly dryRun: boolean;
   /** Check every byte of a finished bundle before skipping it. */

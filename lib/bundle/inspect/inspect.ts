@@ -55,7 +55,7 @@ export interface SharedBlob {
 /** The contents of a bundle, not verified; sizes in bytes. */
 export interface Inspection extends Pick<
   BundleMetadata,
-  'version' | 'arch' | 'release' | 'previous' | 'risks' | 'tool' | 'volumes' | 'skippedImages'
+  'version' | 'arch' | 'release' | 'previous' | 'risks' | 'tool' | 'volumes' | 'skippedImages' | 'reports'
 > {
   readonly path: string;
   readonly form: Bundle['form'];
@@ -173,6 +173,7 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
     extraImages: metadata.extraImages,
     ...(metadata.risks && { risks: metadata.risks }),
     ...(metadata.skippedImages && { skippedImages: metadata.skippedImages }),
+    ...(metadata.reports && { reports: metadata.reports }),
     releases,
     ...(base && { base: { ...base, blobs: base.blobs.length, bytes: sumSizes(base.blobs) } }),
     images,

@@ -1,7 +1,14 @@
-import { constants, createPrivateKey, createPublicKey, sign, verify, type KeyObject } from 'node:crypto';
+import { createPrivateKey, type KeyObject } from 'node:crypto';
 import { messageOf, PluginError } from '../../errors.ts';
 import { readSmallFile } from '../../content/files/smallFile.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
+import {
+  exportPublicKey,
+  isSignedBy,
+  parseEnvelope,
+  signEnvelope,
+  type Envelope,
+} from '../../release/sigstore/envelope.ts';
 import { readPolicyKey } from '../../release/sigstore/policyKey.ts';
 
 const payloadType = 'application/vnd.in-toto+json';
@@ -28,7 +35,7 @@ export async function readSigningKey(file: string): Promise<KeyObject> {
   const pem = await readSmallFile(file, limits.key);
   try {
     const key = createPrivateKey({ key: pem, format: 'pem' });
-    readPolicyKey(exportPublic(key));
+    readPolicyKey(exportPublicKey(key));
     return key;
   } catch (cause) {
     throw new PluginError('invalid-file', `${file} has no private key that can be used`, {
@@ -41,10 +48,7 @@ export async function readSigningKey(file: string): Promise<KeyObject> {
 /** Signs the report of a verification: a DSSE envelope (secure-systems-lab/dsse, version 1) with an in-toto statement. */
 export function signReceipt({ subject, predicate }: ReceiptStatement, key: KeyObject): string {
   const payload = Buffer.from(JSON.stringify({ _type: statementType, subject, predicateType, predicate }));
-  const sig = sign(hashOf(key), encodePayload(payload), { key, padding: constants.RSA_PKCS1_PADDING });
-  const { fingerprint } = readPolicyKey(exportPublic(key));
-  const signatures = [{ keyid: fingerprint, sig: sig.toString('base64') }];
-  return `${JSON.stringify({ payloadType, payload: payload.toString('base64'), signatures }, null, 2)}\n`;
+  return signEnvelope(payloadType, payload, key);
 }
 
 /**
@@ -54,35 +58,13 @@ export function signReceipt({ subject, predicate }: ReceiptStatement, key: KeyOb
 export async function openReceipt(file: string, keyFile: string): Promise<ReceiptStatement> {
   const [bytes, pem] = [await readSmallFile(file, limits.receipt), await readSmallFile(keyFile, limits.key)];
   const { key } = readPublicKey(pem, keyFile);
-  const { payload, signatures } = readEnvelope(bytes, file);
-  const signed = encodePayload(payload);
-  const isGood = signatures.some((signature) => {
-    try {
-      return verify(hashOf(key), signed, { key, padding: constants.RSA_PKCS1_PADDING }, signature);
-    } catch {
-      // A signature that is not even DER.
-      return false;
-    }
-  });
-  if (!isGood) {
+  const envelope = readEnvelope(bytes, file);
+  if (!isSignedBy(payloadType, envelope, key)) {
     const message = `${file} has no signature by the key in ${keyFile}, or its content was changed`;
     const hint = 'Get the receipt, and the key, from the person who verified the bundle.';
     throw new PluginError('untrusted', message, { hint });
   }
-  return readStatement(payload, file);
-}
-
-/** DSSE, “PAE”: what is signed covers the type and the lengths. */
-function encodePayload(payload: Buffer): Buffer {
-  return Buffer.concat([Buffer.from(`DSSEv1 ${payloadType.length} ${payloadType} ${payload.length} `), payload]);
-}
-
-function hashOf(key: KeyObject): 'sha256' | null {
-  return key.asymmetricKeyType === 'ed25519' ? null : 'sha256';
-}
-
-function exportPublic(key: KeyObject): Buffer {
-  return Buffer.from(createPublicKey(key).export({ type: 'spki', format: 'pem' }));
+  return readStatement(envelope.payload, file);
 }
 
 function readPublicKey(pem: Buffer, file: string): ReturnType<typeof readPolicyKey> {
@@ -93,14 +75,12 @@ function readPublicKey(pem: Buffer, file: string): ReturnType<typeof readPolicyK
   }
 }
 
-function readEnvelope(bytes: Buffer, file: string): { payload: Buffer; signatures: readonly Buffer[] } {
-  const { payloadType: type, payload, signatures } = parseObject(bytes, file);
-  if (type !== payloadType || typeof payload !== 'string' || !Array.isArray(signatures)) throw notReceipt(file);
-  const sigs = signatures.slice(0, 100).map((each: unknown) => (each as { sig?: unknown } | null)?.sig);
-  return {
-    payload: Buffer.from(payload, 'base64'),
-    signatures: sigs.filter((sig) => typeof sig === 'string').map((sig) => Buffer.from(sig, 'base64')),
-  };
+function readEnvelope(bytes: Buffer, file: string): Envelope {
+  try {
+    return parseEnvelope(bytes, payloadType);
+  } catch (cause) {
+    throw notReceipt(file, cause);
+  }
 }
 
 function readStatement(payload: Buffer, file: string): ReceiptStatement {

@@ -1,4 +1,4 @@
-import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf, withoutAbsent } from '../../fields.ts';
 import type { SiteOperator, SiteReport, SiteApi } from '../../config/siteTypes.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { clusterVersionReference, readClusterVersion } from '../../cluster/clusterVersion.ts';
@@ -22,12 +22,15 @@ const operatorGroup = 'operators.coreos.com/v1alpha1';
 /** The largest numbers of findings and images, so that a report stays below its limit. */
 const listLimit = 2000;
 
-/** Returns the facts of a surveyed site after preflight. Reads only its operators, acknowledgements and requests by API. Throws the errors of the cluster. */
+/**
+ * Returns the facts of a surveyed site after preflight. Reads only its operators, acknowledgements and requests by API.
+ * `reportKey`: the public key of its installation, in PEM form. Throws the errors of the cluster.
+ */
 export async function readSite(
   cluster: Cluster,
   survey: ClusterSurvey,
   { findings }: Preflight,
-  tool: string,
+  { tool, reportKey }: { readonly tool: string; readonly reportKey: string | undefined },
 ): Promise<SiteReport> {
   const clusterVersion = survey.versions[0] ?? clusterVersionReference;
   const { version, channel = '', multi, releases } = readClusterVersion(clusterVersion);
@@ -41,10 +44,12 @@ export async function readSite(
     version,
     arch: multi || architectures.length > 1 ? 'multi' : parseArchitecture(architecture),
     channel,
+    ...withoutAbsent({ cluster: textOf(fieldsAt(clusterVersion, 'spec')['clusterID']), reportKey }),
     history: listOf(fieldsAt(clusterVersion, 'status')['history']).map((entry) => {
       const image = textOf(entry['image']);
       const [release = '', state = ''] = [textOf(entry['version']), textOf(entry['state'])];
-      return { version: release, state, image };
+      const [started, completed] = [textOf(entry['startedTime']), textOf(entry['completionTime'])];
+      return { version: release, state, image, ...withoutAbsent({ started, completed }) };
     }),
     nodes: nodes.map((node) => describeNode(node, survey)),
     pools: survey.pools.map(describePool),

@@ -1,3 +1,4 @@
+import type { KeyObject } from 'node:crypto';
 import type { Cluster } from '../../cluster/client.ts';
 import type { AllowedFacts } from '../extraImages.ts';
 import type { LoadState } from './loadState.ts';
@@ -65,5 +66,7 @@ export interface RolloutOptions {
   readonly interval?: number;
   /** Reads the clocks; by default those of the API server and of this process. */
   readonly clock?: () => Promise<ClockReading>;
+  /** What signs reports of the cluster; by default none are made. */
+  readonly reports?: { readonly key: KeyObject; readonly tool: string } | undefined;
   readonly lease?: Pick<LeaseOptions, 'duration' | 'retryPeriod' | 'acquirePeriod'>;
 }

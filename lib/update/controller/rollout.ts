@@ -22,6 +22,8 @@ interface ControllerSettings {
   readonly trust: VerifyTrust;
   /** What keeps the mirror of the node; undefined does not touch it. */
   readonly mirror?: Omit<MirrorKeeperOptions, 'interval'>;
+  /** What signs reports of the cluster; undefined makes none. */
+  readonly reports?: RolloutOptions['reports'];
   /** The host whose clock decides about maintenance windows. */
   readonly host: Host;
   /** The average pause between two checks of the cluster, in milliseconds. */
@@ -34,7 +36,7 @@ interface ControllerSettings {
  */
 export async function runController(
   cluster: Cluster,
-  { node: identity, folder, trust, mirror, host, interval }: ControllerSettings,
+  { node: identity, folder, trust, mirror, reports, host, interval }: ControllerSettings,
   context: Context,
 ): Promise<void> {
   const cache = new BundleCache(folder, trust);
@@ -49,7 +51,7 @@ export async function runController(
   const isOver = (): boolean => signal.aborted;
   while (!isOver()) {
     try {
-      const options = { identity, namespace: agentNamespace, readBundle, interval, clock, ...mirrors };
+      const options = { identity, namespace: agentNamespace, readBundle, interval, clock, ...mirrors, reports };
       await controlRollout(cluster, options, context);
     } catch (error) {
       context.log('warn', `this node cannot lead the rollout: ${messageOf(error)}`);

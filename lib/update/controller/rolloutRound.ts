@@ -22,6 +22,7 @@ import { followProposals } from '../proposal.ts';
 import type { Site } from './readiness.ts';
 import { takeStep } from './rolloutStep.ts';
 import { RecordWriter } from './recordWriter.ts';
+import { ReportPublisher } from '../report/reportPublisher.ts';
 import { defaultInterval, type ClockReading, type RolloutOptions, type Observation } from './observation.ts';
 import { garbageCollect } from './garbageCollection.ts';
 import {
@@ -69,6 +70,7 @@ export class Rollout {
   readonly #agentImage: AgentImage;
   readonly #record: RecordWriter;
   readonly #mirrors: MirrorControl | undefined;
+  readonly #reporting: ReportPublisher | undefined;
   /** What the last garbage collection was for. */
   #collected: unknown;
   #paused = '';
@@ -82,6 +84,7 @@ export class Rollout {
     this.#agentImage = new AgentImage(cluster, options.interval ?? defaultInterval, context);
     const { mirrorFolder } = options;
     this.#mirrors = mirrorFolder === undefined ? undefined : new MirrorControl(mirrorFolder, context);
+    this.#reporting = options.reports && new ReportPublisher(cluster, options.reports, context);
     this.#record = new RecordWriter(cluster, options.identity, context);
   }
 
@@ -90,6 +93,7 @@ export class Rollout {
     this.#stall = undefined;
     const seen = this.#view.list('UpgradeBundle') as readonly UpgradeBundle[];
     await this.#agentImage.follow(activeBundle(seen) !== undefined);
+    this.#reporting?.follow(seen);
     const [nodes, pools] = [this.#view.list('Node'), this.#view.list('MachineConfigPool')];
     await this.#mirrors?.renew(this.#cluster, { nodes, pools });
     const leases = await this.#listReports();

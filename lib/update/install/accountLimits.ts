@@ -2,6 +2,7 @@ import { signatureLabel } from '../../config/signatures.ts';
 import { acknowledgements } from '../../readiness/preflight/acknowledgements.ts';
 import { streamAnnotations } from '../../release/osImageStreamObject.ts';
 import { userOf } from '../accountAccess.ts';
+import { writesReport } from './reportAccess.ts';
 import { agentNamespace, proposalAnnotation, reportNamespace, upgradeBundleApi } from '../upgradeBundle.ts';
 
 /** The key in the token of a pod that names its node, since Kubernetes 1.30. */
@@ -67,7 +68,7 @@ export const accountLimits: readonly Limit[] = [
   },
   {
     ...{ name: 'signatures', group: '', version: 'v1', resource: 'configmaps', operations: ['CREATE', 'UPDATE'] },
-    condition: `object.metadata.namespace != '${acks.namespace}'`,
+    condition: `object.metadata.namespace != '${acks.namespace}' && !${writesReport}`,
     validations: [
       [
         "object.metadata.namespace == 'openshift-config-managed' && object.metadata.name.matches('^sha256-[0-9a-f]{64}$')",

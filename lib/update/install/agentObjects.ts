@@ -21,6 +21,8 @@ import {
 import { describeTrust, keysAnnotation, noTrust, type AgentTrust } from './agentTrust.ts';
 import { recordVersion } from './agentVersion.ts';
 import { agentLabels, metricsArgument, metricsIngress, metricsPort, metricsPortName } from './metricsObjects.ts';
+import { reportAccess, reportsArgument } from './reportAccess.ts';
+import { reportKeyFolder, reportKeySecret } from '../report/reportKey.ts';
 import { pullPolicyAdmission, type AdmissionMode } from './pullPolicyAdmission.ts';
 import { upgradeBundleDefinition } from '../upgradeBundleDefinition.ts';
 
@@ -47,6 +49,8 @@ export interface AgentOptions {
   readonly metrics?: boolean;
   /** What agents say to a person in front of a node; by default on the login screen only. */
   readonly screen?: { readonly console: boolean; readonly signal?: SignalKind | undefined } | undefined;
+  /** Whether controllers make reports, and agents write them onto drives; default false. */
+  readonly reports?: boolean;
   /** The version of this program, to record it; by default nothing is recorded. */
   readonly version?: string | undefined;
 }
@@ -69,13 +73,14 @@ const port = 8080;
  * registry: the image is on the nodes, and `install` uploads the executable.
  */
 export function agentObjects(options: AgentOptions): KubernetesObject[] {
-  const { admission, policies = true, rules, metrics = false } = options;
+  const { admission, policies = true, rules, metrics = false, reports = false } = options;
   return [
     upgradeBundleDefinition({ rules }),
     namespace,
     // No pod runs there.
     { apiVersion: 'v1', kind: 'Namespace', metadata: { name: reportNamespace } },
     ...agentAccess(),
+    ...(reports ? reportAccess() : []),
     networkPolicy(metrics),
     { apiVersion: 'v1', kind: 'Service', metadata: inNamespace('bundle'), spec: serviceSpec(metrics) },
     { apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata: inNamespace('controller'), spec: {} },
@@ -166,6 +171,9 @@ function daemonSet(account: Account, options: AgentOptions): KubernetesObject {
           isAgent
             ? { name: 'token', secret: { secretName: tokenSecret.name } }
             : { name: 'mirror', secret: { secretName: servingSecret.name, optional: true } },
+          ...(isAgent || options.reports !== true
+            ? []
+            : [{ name: 'report-key', secret: { secretName: reportKeySecret.metadata.name } }]),
           ...(keys !== '' ? [{ name: 'keys', downwardAPI: { items: [keysFile] } }] : []),
         ],
       },
@@ -189,8 +197,8 @@ const keysFile = {
   fieldRef: { fieldPath: `metadata.annotations['${keysAnnotation}']` },
 };
 
-function container(name: Account, { image, trust = noTrust }: AgentOptions) {
-  const args = describeTrust(trust);
+function container(name: Account, { image, trust = noTrust, reports = false }: AgentOptions) {
+  const args = [...describeTrust(trust), ...(reports ? [reportsArgument] : [])];
   return {
     name,
     image,
@@ -222,7 +230,11 @@ function controllerContainer(options: AgentOptions): object {
     ...rest,
     env: [nodeName, ...describeExecutables(options.executables)],
     readinessProbe: { exec: { command: ['/bin/bash', '-c', isRunning] }, periodSeconds: 5 },
-    volumeMounts: [...volumeMounts, { name: 'mirror', mountPath: mirrorSecretFolder, readOnly: true }],
+    volumeMounts: [
+      ...volumeMounts,
+      { name: 'mirror', mountPath: mirrorSecretFolder, readOnly: true },
+      ...(options.reports ? [{ name: 'report-key', mountPath: reportKeyFolder, readOnly: true }] : []),
+    ],
   };
 }
 

@@ -15,6 +15,8 @@ import type { ObjectReference } from '../../cluster/discovery.ts';
 import { listServed } from '../../cluster/servedObjects.ts';
 import { checkImageRetention } from '../../readiness/preflight/imageRetention.ts';
 import { metricsReferences, metricsSecret } from './metricsObjects.ts';
+import { makeReportKey, reportKeySecret, reportMap } from '../report/reportKey.ts';
+import { reportReferences } from './reportAccess.ts';
 import { pullPolicyReferences } from './pullPolicyAdmission.ts';
 import { planInstallation, type InstallationOptions } from './installation.ts';
 import { awaitMirrors, installMirror, type MirrorChoice } from '../mirror/mirrorInstallation.ts';
@@ -74,9 +76,13 @@ export async function install(cluster: Cluster, options: InstallOptions, context
     ...formerAccess,
     ...(options.metrics ? [] : metricsReferences),
     ...(options.admission ? [] : pullPolicyReferences),
+    ...(options.reports ? [] : reportReferences),
   ];
   const secrets = [tokenSecret, ...(options.metrics ? [metricsSecret] : [])];
-  const tokens = secrets.map((metadata) => ({ apiVersion: 'v1', kind: 'Secret', metadata }));
+  const tokens = [
+    ...secrets.map((metadata) => ({ apiVersion: 'v1', kind: 'Secret', metadata })),
+    ...(options.reports ? [reportKeySecret, reportMap] : []),
+  ];
   if (options.dryRun !== 'client') await requireRights(cluster, [...objects, ...tokens], unneeded);
   await warnOfStore(cluster, context);
   const { retention } = options;
@@ -86,7 +92,10 @@ export async function install(cluster: Cluster, options: InstallOptions, context
   const others = objects.filter((object) => !sets.includes(object));
   // The agents come last, because their pods need the token.
   const stated = await applyObjects(cluster, others, options, context);
-  const token = await makeTokens(cluster, options);
+  const token = [
+    ...(await makeTokens(cluster, options)),
+    ...(options.reports ? await makeReportKey(cluster, options) : []),
+  ];
   // The agents already have the new access.
   const removed = await deleteObjects(cluster, unneeded, options, context);
   await deleteObjects(cluster, await listFormerReports(cluster), options, context);

@@ -36,6 +36,8 @@ export interface InstallationOptions {
   readonly screen?: AgentOptions['screen'];
   /** Whether Prometheus can read metrics of the agents; default false. */
   readonly metrics?: boolean;
+  /** Whether reports may be written onto drives with a verified bundle; default false. */
+  readonly reports?: boolean;
   /** The version of this program, which the objects record; by default they record none. */
   readonly version?: string;
 }
@@ -53,7 +55,15 @@ const firstWithRules = '1.25.0';
  */
 export async function planInstallation(
   cluster: Cluster,
-  { executables, admission, trust: wantedTrust = redHatOnly, screen, metrics = false, version }: InstallationOptions,
+  {
+    executables,
+    admission,
+    trust: wantedTrust = redHatOnly,
+    screen,
+    metrics = false,
+    reports,
+    version,
+  }: InstallationOptions,
   context: Context,
 ): Promise<KubernetesObject[]> {
   await refuseHostedControlPlane(cluster);
@@ -97,7 +107,7 @@ export async function planInstallation(
   const masterLabel = nodes.some(
     (node) => isControlPlane(node) && !('node-role.kubernetes.io/control-plane' in node.labels),
   );
-  const objects = agentObjects({ ...own, policies, rules, screen, metrics, masterLabel, version });
+  const objects = agentObjects({ ...own, policies, rules, screen, metrics, reports, masterLabel, version });
   return hasMonitors ? [...objects, serviceMonitor] : objects;
 }
 

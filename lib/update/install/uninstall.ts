@@ -14,6 +14,7 @@ import { restoreNodeChanges, restorePools } from '../controller/pauses.ts';
 import { listOwnSets } from '../../readiness/preflight/pinnedImageSets.ts';
 import { deleteObjects } from '../../cluster/serverSideApply.ts';
 import { formatObjectName } from '../../cluster/compatibility.ts';
+import { reportKeySecret, reportMap } from '../report/reportKey.ts';
 import { removeMirror } from '../mirror/mirrorInstallation.ts';
 import { hasStore, removeStore } from './retention.ts';
 import { requireMainImages } from './strandedImages.ts';
@@ -69,13 +70,14 @@ export async function uninstallAgents(
   const store = await removeStore(cluster, options, wait, context);
   const pins = options.removePins ? await listOwnSets(cluster) : [];
   // In reverse order, because earlier objects are needed by later ones. Fields do not matter for a deletion.
-  const objects = agentObjects({ image: '', executables: {}, admission: 'warn', rules: false }).toReversed();
+  const objects = agentObjects({ image: '', executables: {}, admission: 'warn', rules: false, reports: true }).toReversed();
   const references = [
     ...pins,
     ...bundles,
     ...objects,
     ...formerAccess,
     { apiVersion: 'v1', kind: 'Secret', metadata: tokenSecret },
+    ...[reportKeySecret, reportMap],
   ];
   const ordered = references
     .filter((each) => !controllers.some((gone) => isSame(gone, each)))

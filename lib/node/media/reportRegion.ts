@@ -1,0 +1,145 @@
+import { fieldsOf, isCount, isText } from '../../fields.ts';
+import { smallestReportSpace, type BundleMetadata } from '../../bundle/metadata.ts';
+import { digestOf } from '../../content/oci/digest.ts';
+import { parseJson } from '../../content/oci/syntax.ts';
+
+/** The size of a page of a drive, and of the header of a slot, in bytes. */
+const page = 4096;
+/** The size of a slot, in bytes. */
+const slotSize = smallestReportSpace / 2;
+const firstLine = 'oc-disconnected-report 1';
+/** The largest number of slots that are read and written. */
+const mostSlots = 256;
+/** The alignment of a region after a bundle, in bytes: the erase block of most drives. */
+const alignment = 1024 * 1024;
+
+/** The largest file that a slot takes, in bytes. */
+export const slotLimit = slotSize - page;
+
+/** A part of a drive: its beginning and size in bytes. */
+export interface Region {
+  readonly offset: number;
+  readonly size: number;
+}
+
+/** A report in a region. */
+export interface StoredReport {
+  /** The name of the file, such as `update-report-<cluster>-<time>.json`. */
+  readonly name: string;
+  /** Grows with each report that is written to the region. */
+  readonly sequence: number;
+  readonly content: Buffer;
+}
+
+/** Bytes to write at an offset of a region. All of them must be on the drive before the next ones are written. */
+export interface RegionWrite {
+  readonly offset: number;
+  readonly bytes: Buffer;
+}
+
+/** Reads bytes of a region; fewer at its end. */
+export type ReadRegion = (offset: number, size: number) => Promise<Buffer>;
+
+/** Returns the region after a bundle that its metadata declares for reports; undefined for none. */
+export function reportRegionOf({ size, reports }: Pick<BundleMetadata, 'size' | 'reports'>): Region | undefined {
+  const { space } = reports ?? {};
+  return space === undefined ? undefined : { offset: Math.ceil(size / alignment) * alignment, size: space };
+}
+
+/** Returns whether a file or device may be a region, by its beginning. */
+export function isRegion(head: Buffer): boolean {
+  return head.toString('latin1', 0, firstLine.length + 1) === `${firstLine}\n`;
+}
+
+/** Reads the reports in a region, the newest first. Leaves out what is not whole. */
+export async function readReports(size: number, read: ReadRegion): Promise<StoredReport[]> {
+  const reports = (await readSlots(size, read)).flatMap(({ report }) => report ?? []);
+  return reports.toSorted((a, b) => b.sequence - a.sequence);
+}
+
+/**
+ * Plans to write a report into the slot of a region that is needed least: an empty one, or the oldest of a cluster with
+ * several reports, or the oldest. The newest report of the same cluster is never replaced, so it stays whole if the power
+ * fails at any byte. The content comes before the header that counts it. Undefined if the region already has the content.
+ * Throws a RangeError for content that is too large.
+ */
+export async function planReport(
+  size: number,
+  { name, content }: Pick<StoredReport, 'name' | 'content'>,
+  read: ReadRegion,
+): Promise<readonly RegionWrite[] | undefined> {
+  if (content.length > slotLimit) throw new RangeError(`a report has at most ${slotLimit} bytes`);
+  const slots = await readSlots(size, read);
+  if (slots.length < 2) throw new RangeError('the region is too small for two reports');
+  if (slots.some(({ report }) => report?.name === name && report.content.equals(content))) return undefined;
+  const newest = Math.max(0, ...slots.map(({ report }) => report?.sequence ?? 0));
+  const line = JSON.stringify({ name, sequence: newest + 1, size: content.length, digest: digestOf(content) });
+  const header = Buffer.alloc(page);
+  header.write(`${firstLine}\n${digestOf(line)}\n${line}\n`);
+  const { offset } = chooseSlot(slots, clusterOf(name));
+  // Whole pages, so that the drive reads none back.
+  const padded = Buffer.alloc(Math.ceil(content.length / page) * page);
+  content.copy(padded);
+  return [
+    { offset: offset + page, bytes: padded },
+    { offset, bytes: header },
+  ];
+}
+
+interface Slot {
+  readonly offset: number;
+  readonly report: StoredReport | undefined;
+}
+
+async function readSlots(size: number, read: ReadRegion): Promise<Slot[]> {
+  const count = Math.min(Math.floor(size / slotSize), mostSlots);
+  const slots: Slot[] = [];
+  for (let index = 0; index < count; index += 1) {
+    const offset = index * slotSize;
+    slots.push({ offset, report: await readSlot(offset, read) });
+  }
+  return slots;
+}
+
+async function readSlot(offset: number, read: ReadRegion): Promise<StoredReport | undefined> {
+  const header = await read(offset, page);
+  if (!isRegion(header)) return undefined;
+  const [, stated = '', line = ''] = header.toString('utf8').split('\n');
+  if (digestOf(line) !== stated) return undefined;
+  const { name, sequence, size, digest } = fieldsOf(parseLine(line));
+  if (!isText(name) || !isCount(sequence) || !isCount(size) || Number(size) > slotLimit) return undefined;
+  const content = await read(offset + page, Number(size));
+  if (digestOf(content) !== digest) return undefined;
+  return { name: String(name), sequence: Number(sequence), content };
+}
+
+function parseLine(line: string): unknown {
+  try {
+    return parseJson(line);
+  } catch {
+    return undefined;
+  }
+}
+
+function chooseSlot(slots: readonly Slot[], cluster: string): Slot {
+  const ageOf = ({ report }: Slot): number => report?.sequence ?? -1;
+  const sorted = slots.toSorted((a, b) => ageOf(a) - ageOf(b));
+  const isNewest = (slot: Slot): boolean =>
+    sorted.findLast(({ report }) => report && slot.report && clusterOf(report.name) === clusterOf(slot.report.name)) ===
+    slot;
+  const isOwnNewest = (slot: Slot): boolean =>
+    slot.report !== undefined && clusterOf(slot.report.name) === cluster && isNewest(slot);
+  const [fallback] = slots;
+  const chosen =
+    sorted.find(({ report }) => !report) ??
+    sorted.find((slot) => !isNewest(slot)) ??
+    sorted.find((slot) => !isOwnNewest(slot)) ??
+    fallback;
+  if (!chosen) throw new RangeError('the region has no slot');
+  return chosen;
+}
+
+/** Returns the cluster in the name of a report, which comes before its time. */
+function clusterOf(name: string): string {
+  return name.replace(/-[^-]*$/, '');
+}
