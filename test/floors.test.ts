@@ -63,7 +63,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/bundle/deliver', 'push serve'],
   ['lib/node/machine', 'clock host hostCommands hostFiles hostFolder loginScreen nodeSignal paths programs'],
   ['lib/node', 'baseBlobs clusterBackup contentCheck remoteBundle remoteServer replica transfer'],
-  ['lib/node/media', 'deviceEvents deviceWriter hungDevices media medium privateMounts'],
+  ['lib/node/media', 'deviceEvents deviceWriter hungDevices media medium privateMounts reportRegion reportWriter'],
   ['lib/node/runtime', 'drillRegistry drillUnit mirror pins pullRecords toml'],
   ['lib/node/images', 'diskFloor hostStorage imageStore layerCheck load loadPlan storeRepair'],
   ['lib/cluster/connection', 'kubeconfig'],
@@ -180,8 +180,8 @@ const owners: Record<string, { files: RegExp; reason: string }> = {
 /** Files of lib that pass options to other programs, or name such options in hints. */
 const foreignOptions: readonly (readonly [files: RegExp, program: string])[] = [
   [
-    /^lib\/node\/(images\/(copyImage|load|storeRepair)|media\/(deviceEvents|devicePrograms|privateMounts))\.ts$/,
-    'skopeo, podman, udev, mount, lsblk, blkid, blockdev',
+    /^lib\/node\/(images\/(copyImage|load|storeRepair)|media\/(deviceEvents|devicePrograms|privateMounts|reportWriter))\.ts$/,
+    'skopeo, podman, udev, mount, lsblk, blkid, blockdev, losetup',
   ],
   [/^lib\/update\/mirror\/mirrorUnit\.ts$/, 'mirror-serve on the node'],
   [/^lib\/update\/(mirror\/mirrorKeeper|agent\/imageServing)\.ts$/, 'systemctl'],

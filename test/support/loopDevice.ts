@@ -35,7 +35,7 @@ export interface Drive {
  */
 export class Drives {
   readonly #folder: string;
-  readonly #drives = new Map<string, { removable: boolean }>();
+  readonly #drives = new Map<string, { removable: boolean; disk?: string }>();
   readonly #devices = new Set<string>();
   #count = 0;
 
@@ -83,6 +83,15 @@ export class Drives {
     return { device, image, spoil, pull };
   }
 
+  /** Lists inserted drives as the partitions of one disk. */
+  async divide(disk: string, ...partitions: readonly Drive[]): Promise<void> {
+    for (const { device } of partitions) {
+      const own = this.#drives.get(device);
+      if (own) own.disk = disk;
+    }
+    await this.list();
+  }
+
   /** Creates an empty image file of some megabytes. */
   async makeImage(megabytes: number): Promise<string> {
     const image = join(this.#folder, `drive-${(this.#count += 1)}.img`);
@@ -118,11 +127,12 @@ export class Drives {
   /** Writes the list again, for example after a mount. */
   async list(): Promise<void> {
     const mounts = await readFile('/proc/mounts', 'utf8');
-    const blockdevices = await Promise.all(
-      [...this.#drives].map(async ([name, { removable: rm }]) => ({
+    const devices = await Promise.all(
+      [...this.#drives].map(async ([name, { removable: rm, disk }]) => ({
+        disk,
         name,
         kname: name,
-        type: 'loop',
+        type: disk === undefined ? 'loop' : 'part',
         rm,
         hotplug: rm,
         size: Number(await runSuccessfully('blockdev', ['--getsize64', name])),
@@ -134,6 +144,16 @@ export class Drives {
             ?.split(' ')[1] ?? null,
       })),
     );
+    const disks = Map.groupBy(devices, ({ disk }) => disk ?? '');
+    const blockdevices = [
+      ...(disks.get('') ?? []),
+      ...[...disks]
+        .filter(([name]) => name !== '')
+        .map(([name, children]) => {
+          const [first] = children;
+          return { ...first, name, kname: name, type: 'disk', mountpoint: null, children };
+        }),
+    ];
     // A reader meanwhile gets the old list or the new one.
     const path = join(this.#folder, 'devices.json');
     await writeFile(`${path}.new`, JSON.stringify({ blockdevices }));

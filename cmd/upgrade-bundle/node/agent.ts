@@ -88,6 +88,7 @@ export const command = defineCommand({
         folder: pathOnHost(host, args.downloadDir),
         trust: offlineTrustOf(args),
         screen: screenOf(args),
+        reports: args.reports,
         floor: diskFloor === undefined ? undefined : parseSize(diskFloor),
         interval: args.interval * 1000,
       },

@@ -23,14 +23,15 @@ export interface ProgramOptions {
   readonly environment?: Readonly<Record<string, string>>;
   /** The encoding of its output; `latin1` keeps each byte. */
   readonly encoding?: 'utf8' | 'latin1';
+  /** Its standard input; empty by default. */
+  readonly input?: AsyncIterable<Buffer>;
 }
 
 /** The environment of a run, and the signal that ends it. */
 export interface RunOptions {
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly signal: AbortSignal;
-  /** Its standard input; empty by default. */
-  readonly input?: AsyncIterable<Buffer>;
+  readonly input?: ProgramOptions['input'] | undefined;
   /** The encoding of its output; utf8 by default. */
   readonly encoding?: ProgramOptions['encoding'];
   /** Run it in a process group of its own: signals for the group of this process, such as Ctrl-C, do not reach it. */
@@ -77,8 +78,8 @@ export async function runProgram(
   const command = commandOnHost(host, program, args);
   context.log('debug', `run: ${[name, ...args].join(' ')}`);
   const environment = { ...host.environment, ...options.environment };
-  const { gentle, encoding } = options;
-  return runCommand(gentle ? [...(await gentlePrefix()), ...command] : command, { environment, signal, encoding });
+  const { gentle, encoding, input } = options;
+  return runCommand(gentle ? [...(await gentlePrefix()), ...command] : command, { environment, signal, encoding, input });
 }
 
 /**

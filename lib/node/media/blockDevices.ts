@@ -49,10 +49,11 @@ export const mountOptions: Readonly<Record<string, readonly string[]>> = {
   exfat: [],
   iso9660: [],
   udf: [],
-  ext2: [],
-  // Without this option, the kernel would replay the journal.
-  ext3: ['noload'],
-  ext4: ['noload'],
+  // A file system can ask the kernel to stop the machine at its first fault (errors=panic), also if it is only read.
+  ext2: ['errors=continue'],
+  // Without noload, the kernel would replay the journal.
+  ext3: ['noload', 'errors=continue'],
+  ext4: ['noload', 'errors=continue'],
   // A copy of a USB drive has the same UUID.
   xfs: ['norecovery', 'nouuid'],
 };

@@ -14,6 +14,7 @@ import type { Digest } from '../../content/oci/digest.ts';
 import { firstEntryOf, type BlockDevice } from './blockDevices.ts';
 import { dropCache, listDevices, probeDevice } from './devicePrograms.ts';
 import { readHead } from './medium.ts';
+import { reportRegionOf } from './reportRegion.ts';
 
 /** A device that may be written. */
 export interface WritableDevice {
@@ -124,8 +125,10 @@ export async function writeDevice(
   await checkSameDevice(host, device, overwrite, writing);
   const source = await openBundle(bundle.path, writing);
   try {
-    if (source.size > size) {
-      const [needed, has] = [formatBytes(source.size), formatBytes(size)];
+    const region = reportRegionOf(source.metadata);
+    const needs = region ? region.offset + region.size : source.size;
+    if (needs > size) {
+      const [needed, has] = [formatBytes(needs), formatBytes(size)];
       throw new PluginError('disk-full', `${path} has ${has}, and the bundle needs ${needed}`, {
         hint: 'Use a larger one.',
       });

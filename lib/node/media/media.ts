@@ -1,9 +1,9 @@
 import { realpath } from 'node:fs/promises';
 import { basename } from 'node:path';
 import type { Context } from '../../context.ts';
-import { hintOf, isPluginError, messageOf } from '../../errors.ts';
+import { hintOf, isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { digestOf } from '../../content/oci/digest.ts';
-import { classifyDevice, isOpen, type BlockDevice, type CandidateDevice } from './blockDevices.ts';
+import { classifyDevice, isOpen, type BlockDevice, type CandidateDevice, type Probe } from './blockDevices.ts';
 import { DeviceEvents } from './deviceEvents.ts';
 import { listDevices, probeDevice } from './devicePrograms.ts';
 import { HungDevices } from './hungDevices.ts';
@@ -22,6 +22,8 @@ import {
   withoutBases,
 } from './medium.ts';
 import { PrivateMounts } from './privateMounts.ts';
+import type { Region, StoredReport } from './reportRegion.ts';
+import { findReportPartition, writeAfterBundle, writeToPartition, type WrittenReport } from './reportWriter.ts';
 
 /** A change of the media of a machine. */
 export type MediaEvent =
@@ -51,6 +53,9 @@ interface Medium {
 }
 
 type Standing = ({ readonly event: 'found' } & FoundBundle) | ({ readonly event: 'rejected' } & Rejected);
+
+/** The unit of the numbers of written sectors in sysfs, in bytes. */
+const sectorSize = 512;
 
 const nothing: Findings = { bundles: [], rejected: [] };
 
@@ -186,26 +191,71 @@ export class Media {
     const head = await readHead(host, device.path, this.#context);
     const probe = await probeDevice(host, device.path, this.#context);
     const candidate = classifyDevice(device, head, probe, this.#isNamed(device));
-    const sys = pathOnHost(host, '/sys');
-    const sequence = await readSequence(device, sys);
-    // A program may still write a tar to the device. An unreadable device is not read again.
-    const writes = candidate.kind === 'tar' ? await readWrites(device, sys) : '';
-    const named = this.#isNamed(device);
-    const fingerprint = JSON.stringify([
-      named,
-      device.size,
-      sequence,
-      writes,
-      device.mountpoint,
-      probe,
-      digestOf(head),
-    ]);
+    const fingerprint = await this.#describe(device, candidate.kind, probe, head);
     const folder = this.#folderOf(device, medium);
     const files = folder === undefined ? undefined : await listFiles(folder).catch(() => undefined);
     const changed = [fingerprint, ...(files ?? [])].join();
     if (medium?.fingerprint === changed && (folder === undefined || files)) return;
     if (medium) await this.#forget(medium);
     await this.#examine(device, candidate, fingerprint);
+  }
+
+  /** Returns a text that changes with the medium in a drive. */
+  async #describe(
+    device: BlockDevice,
+    kind: CandidateDevice['kind'],
+    probe: Probe,
+    head: Buffer,
+  ): Promise<string> {
+    const sys = pathOnHost(this.#options.host, '/sys');
+    const sequence = await readSequence(device, sys);
+    // A program may still write a tar to the device. An unreadable device is not read again.
+    const writes = kind === 'tar' ? await readWrites(device, sys) : '';
+    const { size, mountpoint } = device;
+    return JSON.stringify([this.#isNamed(device), size, sequence, writes, mountpoint, probe, digestOf(head)]);
+  }
+
+  /**
+   * Writes a report onto the drive of a found bundle: into the file of its partition for reports, or else into the region
+   * after a bundle that is on the device itself. Returns undefined if the drive has neither, or does not answer in time.
+   * Never opens the part with the bundle for writing. Throws `not-writable`, `disk-full` and `not-readable`.
+   */
+  async writeReport(
+    { path, device: found }: FoundBundle,
+    report: Pick<StoredReport, 'name' | 'content'>,
+    region: Region | undefined,
+  ): Promise<WrittenReport | undefined> {
+    const { host } = this.#options;
+    const medium = this.#known.get(found);
+    // Disks that are built in hold no report, even if they were named.
+    if (!medium?.device.removable || medium.device.remote) return undefined;
+    const { device } = medium;
+    const onDevice = path === pathOnHost(host, found);
+    const print = async (): Promise<string> => {
+      const head = await readHead(host, found, this.#context);
+      const probe = await probeDevice(host, found, this.#context);
+      return await this.#describe(device, onDevice ? 'tar' : 'filesystem', probe, head);
+    };
+    const write = async (): Promise<WrittenReport | undefined> => {
+      const before = await print();
+      // Another drive, or one that changes: the next search examines it.
+      if (!medium.fingerprint.startsWith(before)) return undefined;
+      const confirm = async (): Promise<void> => {
+        if ((await print()) === before) return;
+        throw new PluginError('conflict', `${found} is another drive than before: nothing is written to it`);
+      };
+      const partition = await findReportPartition(host, device, this.#context);
+      if (partition) return await writeToPartition(host, this.#mounts, partition, report, confirm, this.#context);
+      if (!onDevice || !region) return undefined;
+      const sys = pathOnHost(host, '/sys');
+      const sectors = Number(await readWrites(device, sys));
+      const written = await writeAfterBundle(host, device, region, report, confirm, this.#context);
+      const more = Number(await readWrites(device, sys)) - sectors;
+      // If only these bytes were written, the bundle is still the one that was examined.
+      if (more === written.bytes / sectorSize) this.#known.set(found, { ...medium, fingerprint: await print() });
+      return written;
+    };
+    return await this.#hung.attempt(found, write);
   }
 
   async #examine(device: BlockDevice, candidate: CandidateDevice, fingerprint: string): Promise<void> {

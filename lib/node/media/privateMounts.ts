@@ -71,9 +71,14 @@ export class PrivateMounts {
   }
 
   async #mount(device: string, name: string, filesystem: string): Promise<string> {
+    const options = ['ro', 'nosuid', 'nodev', 'noexec', ...(mountOptions[filesystem] ?? [])];
+    return await this.mountWith(device, name, filesystem, options);
+  }
+
+  /** Mounts a device with options. Follows no link on it, if the kernel supports that. Returns the path for this process. Throws `not-readable`. */
+  async mountWith(device: string, name: string, filesystem: string, options: readonly string[]): Promise<string> {
     const folder = join(this.#place, name);
     await makeFolders(pathOnHost(this.#host, folder), 0o700);
-    const options = ['ro', 'nosuid', 'nodev', 'noexec', ...(mountOptions[filesystem] ?? [])];
     const mount = (given: readonly string[]): Promise<ProgramResult> =>
       runProgram(this.#host, 'mount', ['-t', filesystem, '-o', given.join(), device, folder], this.#context);
     let result = await mount([...options, 'nosymfollow']);
@@ -91,7 +96,12 @@ export class PrivateMounts {
 
   /** Returns the mount point of a device for this process. */
   pathOf(name: string): string {
-    return pathOnHost(this.#host, join(this.#place, name));
+    return pathOnHost(this.#host, this.hostPathOf(name));
+  }
+
+  /** Returns the mount point of a device for programs of the host. */
+  hostPathOf(name: string): string {
+    return join(this.#place, name);
   }
 
   /** Unmounts a device, even if it was removed. */

@@ -8,6 +8,7 @@ import { serveMetrics } from './agentMetrics.ts';
 import { AgentScreen, type AgentScreenOptions } from './agentScreen.ts';
 import { AgentMedia, type AgentMediaOptions } from './agentMedia.ts';
 import { AgentPeers, connectToPeers } from './agentPeers.ts';
+import { DriveReports } from './driveReports.ts';
 import { AgentServer, type AgentServerOptions } from './agentServer.ts';
 import { ImageServing } from './imageServing.ts';
 import { readMirrorState } from '../mirrorStates.ts';
@@ -24,6 +25,8 @@ export interface AgentSettings {
   /** The folder for copies of bundles and their facts, as a path in the file system of this process. */
   readonly folder: string;
   readonly trust: VerifyTrust;
+  /** Whether reports of the cluster are written onto drives with a verified bundle. */
+  readonly reports: boolean;
   /** Bytes to leave free on the file system of the images; by default 16 GiB, or 15 % of it if that is more. */
   readonly floor: number | undefined;
   readonly screen: AgentScreenOptions;
@@ -46,18 +49,20 @@ export async function runAgent(cluster: Cluster, options: AgentSettings, context
     closing.push(() => server.close());
     const media = await AgentMedia.open(where, context);
     closing.push(() => media.close());
+    const cache = new BundleCache(folder, trust);
+    const reports = options.reports ? new DriveReports(cluster, media, cache, interval, context) : undefined;
     const tools = {
-      cache: new BundleCache(folder, trust),
+      cache,
       images: new AgentImages(where.host, floor),
       backup: new AgentBackup(cluster, where.host, context),
       peers: new AgentPeers(cluster, node, connections),
       server,
       serving: new ImageServing(where.host, listen.executable?.digest ?? ''),
-      messages: () => media.problems.slice(0, 3),
+      messages: () => [...media.problems.slice(0, 3), ...(reports?.problems ?? [])],
     };
     const mirror = () => readMirrorState(where.host);
     const screen = new AgentScreen(where.host, shown);
-    const loop = new AgentLoop(cluster, { node, media, tools, mirror, screen, interval }, context);
+    const loop = new AgentLoop(cluster, { node, media, reports, tools, mirror, screen, interval }, context);
     closing.push(() => loop.close());
     if (metricsPort !== undefined) {
       const metrics = await serveMetrics(() => loop.state, { ...listen, port: metricsPort }, context);

@@ -9,6 +9,7 @@ import { digestIn } from '../../content/oci/reference.ts';
 import type { AgentMedia } from './agentMedia.ts';
 import { AgentNode, type AgentTools } from './agentNode.ts';
 import { describeFound } from './mediaStates.ts';
+import type { DriveReports } from './driveReports.ts';
 import type { NodeFacts } from './nodeState.ts';
 import type { AgentState } from './agentMetrics.ts';
 import type { AgentScreen } from './agentScreen.ts';
@@ -38,6 +39,8 @@ import {
 export interface AgentLoopOptions {
   readonly node: string;
   readonly media: Pick<AgentMedia, 'find' | 'wait' | 'unusable'>;
+  /** Writes reports onto drives; undefined if the site does not allow them. */
+  readonly reports?: Pick<DriveReports, 'follow'> | undefined;
   readonly tools: AgentTools;
   /** Reads the state of the mirror of the node; undefined if it has none. */
   readonly mirror?: () => Promise<MirrorState | undefined>;
@@ -117,6 +120,7 @@ export class AgentLoop {
     const bundles = await this.#reader.list();
     const active = activeBundle(bundles);
     const media = await this.#options.media.find(active?.spec.bundle.file);
+    await this.#options.reports?.follow(bundles, media);
     const digest = active?.spec.bundle.digest;
     const allowed = digest !== undefined && isDigest(digest) ? digest : undefined;
     const guarded = active ? undefined : lastCompleted(bundles);

@@ -17,6 +17,7 @@ import {
   type Rejected,
   type RejectedKind,
 } from '../../node/media/medium.ts';
+import type { WrittenReport } from '../../node/media/reportWriter.ts';
 import { readHolder } from '../../content/files/lock.ts';
 import { runProgram } from '../../node/machine/programs.ts';
 
@@ -129,6 +130,11 @@ export class AgentMedia {
       ...rejected.map(({ device, kind }) => [device, kind] as const),
       ...empty.map((drive) => [drive, 'empty'] as const),
     ]);
+  }
+
+  /** Writes a report onto the drive of a found bundle: see Media.writeReport. Undefined for a bundle in a folder. */
+  async writeReport(...args: Parameters<Media['writeReport']>): Promise<WrittenReport | undefined> {
+    return await this.#media?.writeReport(...args);
   }
 
   /** Waits for a number of milliseconds, a device event, or the signal. */
