@@ -46,6 +46,13 @@ export const upgradeBundle: Program = {
       load: () => import('./receipt.ts'),
     },
     {
+      usage: 'report <action> <path>',
+      describe: 'Check and show the reports that USB drives bring back from sites',
+      group: read,
+      reflexes: ['reports', 'fleet'],
+      load: () => import('./fleet/report.ts'),
+    },
+    {
       usage: 'lint <target>',
       describe: 'Find what needs a registry in the manifests of a release',
       group: read,

@@ -13,7 +13,7 @@ export const updateReportType = 'application/vnd.oc-disconnected.update-report+j
 export const updateReportLimits = { content: 2_500_000, file: 4 * 1024 * 1024 - 4096 };
 
 /** Why a report was made: an update has ended, its progress has stopped, or some time has passed. */
-export const reportReasons = ['Completed', 'Failed', 'Stopped', 'Current'] as const;
+const reportReasons = ['Completed', 'Failed', 'Stopped', 'Current'] as const;
 
 /** What a cluster tells about its updates and its site. A drive brings it to the engineer who creates bundles. */
 export interface UpdateReport {

@@ -94,7 +94,20 @@ export const createOptions = {
     for: {
       type: 'string',
       describe:
-        'Report of the site (preflight --export): leave out what its nodes have; with --catalog, update its operators',
+        'Report of the site (preflight --export, or from a drive): leave out what its nodes have; with --catalog, update its operators',
+      suggest: 'files',
+    },
+    'for-key': {
+      type: 'string',
+      needs: ['for'],
+      describe:
+        'With --for: public key of the cluster, or an earlier preflight --export of it, that must have signed the report',
+      suggest: 'files',
+    },
+    'decryption-key': {
+      type: 'string',
+      needs: ['for'],
+      describe: 'With --for: OpenPGP private key without a passphrase, for an encrypted report',
       suggest: 'files',
     },
     'include-held': {

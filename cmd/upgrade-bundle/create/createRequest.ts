@@ -4,6 +4,8 @@ import type { CreateRequest } from '../../../lib/bundle/create/request.ts';
 import { planReleases } from '../../../lib/bundle/create/plannedReleases.ts';
 import { heldImagesOf } from '../../../lib/bundle/create/siteCheck.ts';
 import { parseSiteReport, siteReportLimit } from '../../../lib/config/siteReport.ts';
+import { isUpdateReport, updateReportLimits } from '../../../lib/config/updateReport.ts';
+import { isEncrypted } from '../../../lib/release/signature/encryption.ts';
 import type { SiteReport } from '../../../lib/config/siteTypes.ts';
 import type { Context } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
@@ -38,10 +40,31 @@ function nameOperator({ name, channel, version }: SiteReport['operators'][number
   return channel === '' ? name : `${name}@${channel}:${version}`;
 }
 
-/** Reads the report of a site. Throws `not-readable` and `invalid-file`. */
-export async function readSiteReport(path: string | undefined): Promise<SiteReport | undefined> {
+/**
+ * Reads the report of a site: of `preflight`, or the signed one of an update, which is the same and more. Warns of a
+ * signature that no given key has made. Throws `not-readable`, `untrusted` and `invalid-file`.
+ */
+export async function readSiteReport(
+  path: string | undefined,
+  { forKey, decryptionKey }: Pick<CreateArguments, 'forKey' | 'decryptionKey'>,
+  context: Context,
+): Promise<SiteReport | undefined> {
   if (path === undefined) return undefined;
-  return parseSiteReport((await readSmallFile(path, siteReportLimit)).toString(), path);
+  const bytes = await readSmallFile(path, updateReportLimits.file);
+  if (!isUpdateReport(bytes) && !isEncrypted(bytes) && bytes.length <= siteReportLimit && forKey === undefined)
+    return parseSiteReport(bytes.toString(), path);
+  const { findReports, readReportKeyFile } = await import('../../../lib/update/report/reportFiles.ts');
+  const keys = forKey === undefined ? [] : [await readReportKeyFile(forKey)];
+  for await (const { opened, problem } of findReports(path, { keys, decryptionKey }, context)) {
+    if (!opened) throw problem ?? new PluginError('invalid-file', `${path} has no report`);
+    const { report, signer, trusted } = opened;
+    const days = Math.floor((Date.now() - Date.parse(report.created)) / 86_400_000);
+    const made = `made ${report.created}, ${days} days ago`;
+    context.log('info', `report ${report.sequence} of cluster ${report.cluster}, ${made}`);
+    if (!trusted) context.log('warn', `${path} is signed by ${signer}, a key that only the report itself names`);
+    return report.site;
+  }
+  throw new PluginError('invalid-file', `${path} has no report`);
 }
 
 /** Checks options that exclude or need each other. Throws `usage`. */

@@ -23,7 +23,7 @@ export async function runCreate(
   await checkPatch(given, environment, context);
   const expectedKeys = await loadExpectedKeys(given.trustKey);
   const images = await readImageList(given.imagesFrom, stdin);
-  const site = await readSiteReport(given.for);
+  const site = await readSiteReport(given.for, given, context);
   const args = { ...given, arch: given.arch ?? (site && parseArchitecture(site.arch)) };
   if (args.printConfig) {
     terminal.print(

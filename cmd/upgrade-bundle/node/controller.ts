@@ -30,7 +30,15 @@ export const command = defineCommand({
     const { EXECUTABLE: executable = '' } = environment;
     const mirror = executable === '' ? undefined : { host, secrets: mirrorSecretFolder, executable };
     const reports = args.reports ? { key: await loadReportKey(reportKeyFolder), tool } : undefined;
-    const settings = { node, folder, mirror, reports, host, trust: offlineTrustOf(args), interval: args.interval * 1000 };
+    const settings = {
+      node,
+      folder,
+      mirror,
+      reports,
+      host,
+      trust: offlineTrustOf(args),
+      interval: args.interval * 1000,
+    };
     await runController(cluster, settings, context);
   },
 });

@@ -79,7 +79,12 @@ export async function runProgram(
   context.log('debug', `run: ${[name, ...args].join(' ')}`);
   const environment = { ...host.environment, ...options.environment };
   const { gentle, encoding, input } = options;
-  return runCommand(gentle ? [...(await gentlePrefix()), ...command] : command, { environment, signal, encoding, input });
+  return runCommand(gentle ? [...(await gentlePrefix()), ...command] : command, {
+    environment,
+    signal,
+    encoding,
+    input,
+  });
 }
 
 /**

@@ -201,12 +201,7 @@ export class Media {
   }
 
   /** Returns a text that changes with the medium in a drive. */
-  async #describe(
-    device: BlockDevice,
-    kind: CandidateDevice['kind'],
-    probe: Probe,
-    head: Buffer,
-  ): Promise<string> {
+  async #describe(device: BlockDevice, kind: CandidateDevice['kind'], probe: Probe, head: Buffer): Promise<string> {
     const sys = pathOnHost(this.#options.host, '/sys');
     const sequence = await readSequence(device, sys);
     // A program may still write a tar to the device. An unreadable device is not read again.
@@ -216,8 +211,8 @@ export class Media {
   }
 
   /**
-   * Writes a report onto the drive of a found bundle: into the file of its partition for reports, or else into the region
-   * after a bundle that is on the device itself. Returns undefined if the drive has neither, or does not answer in time.
+   * Writes a report onto the drive of a found bundle: into the partition for reports, or else into the region after a
+   * bundle on the device itself. Returns undefined if the drive has neither, or does not answer in time.
    * Never opens the part with the bundle for writing. Throws `not-writable`, `disk-full` and `not-readable`.
    */
   async writeReport(
@@ -251,7 +246,7 @@ export class Media {
       const sectors = Number(await readWrites(device, sys));
       const written = await writeAfterBundle(host, device, region, report, confirm, this.#context);
       const more = Number(await readWrites(device, sys)) - sectors;
-      // If only these bytes were written, the bundle is still the one that was examined.
+      // If only these bytes were written, the examined bundle has not changed.
       if (more === written.bytes / sectorSize) this.#known.set(found, { ...medium, fingerprint: await print() });
       return written;
     };

@@ -12,7 +12,7 @@ import type { PrivateMounts } from './privateMounts.ts';
 import { planReport, type Region, type StoredReport } from './reportRegion.ts';
 
 /** The label of a partition for reports, and the name of the file in it. */
-export const reportLabel = 'OCPRPT';
+const reportLabel = 'OCPRPT';
 /** See `reportLabel`. */
 export const reportFile = 'oc-reports.img';
 
@@ -103,7 +103,8 @@ export async function writeAfterBundle(
   confirm: () => Promise<void>,
   context: Context,
 ): Promise<WrittenReport> {
-  if (region.offset + region.size > size) throw notWritable(path, 'it is smaller than the bundle and its space for reports');
+  if (region.offset + region.size > size)
+    throw notWritable(path, 'it is smaller than the bundle and its space for reports');
   const limits = ['--offset', String(region.offset), '--sizelimit', String(region.size)];
   // A run that was killed has left its loop device, which is used again.
   const loop = await require(host, 'losetup', ['--nooverlap', '--find', '--show', ...limits, path], path, context);

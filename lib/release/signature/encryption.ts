@@ -1,11 +1,10 @@
-import type { Key } from 'openpgp';
 import { messageOf, PluginError } from '../../errors.ts';
 import { readSmallFile } from '../../content/files/smallFile.ts';
 import { readKeys } from './keyring.ts';
 import { fingerprintOf } from './signature.ts';
 
 /** The largest public key for encryption, in bytes. */
-export const encryptionKeyLimit = 16 * 1024;
+const encryptionKeyLimit = 16 * 1024;
 
 /** A public key that content can be encrypted to. */
 export interface EncryptionKey {
@@ -16,7 +15,7 @@ export interface EncryptionKey {
   readonly userId: string;
 }
 
-/** Reads the public key in a file that can decrypt. Throws `invalid-file` for none or several, for a private key, and for an expired one. */
+/** Reads the public key in a file that can decrypt. Throws `invalid-file` for none or several, and for an expired one. */
 export async function readEncryptionKey(file: string): Promise<EncryptionKey> {
   const keys = await readKeys({ name: file, content: await readSmallFile(file, 1024 * 1024) });
   const [key] = keys;
@@ -25,8 +24,9 @@ export async function readEncryptionKey(file: string): Promise<EncryptionKey> {
     throw new PluginError('invalid-file', `${file} ${why}`, { hint, cause });
   };
   if (!key || keys.length > 1) return refuse(`has ${keys.length} keys, and one is needed`);
-  if (key.isPrivate()) return refuse('has a private key, which stays with its owner');
-  await key.getEncryptionKey().catch((cause: unknown) => refuse(`has no key to encrypt to: ${messageOf(cause)}`, cause));
+  await key
+    .getEncryptionKey()
+    .catch((cause: unknown) => refuse(`has no key to encrypt to: ${messageOf(cause)}`, cause));
   const bytes = Buffer.from(key.write());
   if (bytes.length > encryptionKeyLimit) return refuse(`has a key of more than ${encryptionKeyLimit} bytes`);
   return { key: bytes.toString('base64'), fingerprint: fingerprintOf(key), userId: key.getUserIDs()[0] ?? '' };
@@ -55,24 +55,25 @@ export async function encryptTo(key: string, content: Buffer, name: string): Pro
 export function isEncrypted(bytes: Buffer): boolean {
   const [first = 0] = bytes;
   // A packet with a session key: tag 1, in the old or the new format (RFC 9580, 4.2).
-  return first === 0xc1 || (first & 0xfc) === 0x84 || bytes.subarray(0, 40).toString('latin1').includes('BEGIN PGP MESS');
+  return (
+    first === 0xc1 || (first & 0xfc) === 0x84 || bytes.subarray(0, 40).toString('latin1').includes('BEGIN PGP MESS')
+  );
 }
 
 /** Decrypts a message with the private keys in a file, which have no passphrase. Throws `not-readable`, also above `limit` bytes. */
 export async function decryptWith(file: string, content: Buffer, where: string, limit: number): Promise<Buffer> {
   const openpgp = await import('openpgp');
-  const keys = await readKeys({ name: file, content: await readSmallFile(file, 1024 * 1024) });
-  const own = keys.filter((key): key is Key & { isPrivate(): true } => key.isPrivate());
+  const text = await readSmallFile(file, 1024 * 1024);
   try {
+    const decryptionKeys = await (text.includes('-----BEGIN PGP')
+      ? openpgp.readPrivateKeys({ armoredKeys: text.toString('latin1') })
+      : openpgp.readPrivateKeys({ binaryKeys: text }));
     const message = await (content[0] === 0x2d
       ? openpgp.readMessage({ armoredMessage: content.toString('latin1') })
       : openpgp.readMessage({ binaryMessage: content }));
-    const decryptionKeys = await Promise.all(
-      own.map((key) => openpgp.readPrivateKey({ binaryKey: key.write() })),
-    );
     const config = { maxDecompressedMessageSize: limit };
-    const { data } = await openpgp.decrypt({ message, decryptionKeys, format: 'binary', config });
-    return Buffer.from(data);
+    const decrypted = await openpgp.decrypt({ message, decryptionKeys, format: 'binary', config });
+    return Buffer.from((decrypted as { readonly data: Uint8Array }).data);
   } catch (cause) {
     throw new PluginError('not-readable', `${where} cannot be decrypted: ${messageOf(cause)}`, {
       hint: 'A key with a passphrase needs gpg: decrypt the file with it, and give the result.',

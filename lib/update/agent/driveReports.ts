@@ -18,8 +18,8 @@ import type { BundleCache } from './bundleCache.ts';
 const rounds = 4;
 
 /**
- * Writes the report of the cluster onto the drives of its node that hold a bundle which the cluster has verified: when a
- * drive is plugged in, and when the report is a new one. The metadata of that bundle, which an administrator has allowed by its
+ * Writes the report of the cluster onto the drives of a node that hold a verified bundle. Does so when a drive is plugged
+ * in, and when there is a new report. The metadata of that bundle, which an administrator has allowed by its
  * digest, says where on the drive, and to whom the report is encrypted.
  */
 export class DriveReports {

@@ -70,7 +70,13 @@ export async function uninstallAgents(
   const store = await removeStore(cluster, options, wait, context);
   const pins = options.removePins ? await listOwnSets(cluster) : [];
   // In reverse order, because earlier objects are needed by later ones. Fields do not matter for a deletion.
-  const objects = agentObjects({ image: '', executables: {}, admission: 'warn', rules: false, reports: true }).toReversed();
+  const objects = agentObjects({
+    image: '',
+    executables: {},
+    admission: 'warn',
+    rules: false,
+    reports: true,
+  }).toReversed();
   const references = [
     ...pins,
     ...bundles,

@@ -1,11 +1,8 @@
 import type { Context } from '../../context.ts';
 import { fieldsAt, listOf, textOf, withoutAbsent } from '../../fields.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
-import {
-  encodeUpdateReport,
-  type ReportedUpdate,
-  type UpdateReport,
-} from '../../config/updateReport.ts';
+import { encodeUpdateReport, type ReportedUpdate, type UpdateReport } from '../../config/updateReport.ts';
+import type { SiteReport } from '../../config/siteTypes.ts';
 import { clusterVersionReference } from '../../cluster/clusterVersion.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { runPreflight } from '../../readiness/preflight/preflight.ts';
@@ -54,7 +51,7 @@ export async function makeReport(
     throw new PluginError('unsupported', `${cluster.name} has no ID, by which its reports are named`);
   const survey = await surveyCluster(cluster);
   const preflight = await runPreflight(cluster, undefined, context, { survey });
-  const site = await readSite(cluster, survey, preflight, { tool, reportKey });
+  const site = withFreeSpace(await readSite(cluster, survey, preflight, { tool, reportKey }), records);
   const reason = reasonOf(records);
   const report = {
     ...({ formatVersion: 1, cluster: id, sequence } as const),
@@ -74,6 +71,16 @@ export async function makeReport(
       gathered = withoutHalf(gathered);
     }
   }
+}
+
+/** Adds the free space that agents report: the controller may not ask the nodes. */
+function withFreeSpace(site: SiteReport, records: readonly UpgradeBundle[]): SiteReport {
+  const [newest] = sortRecords(records).filter(({ status }) => (status?.nodes ?? []).length > 0);
+  const reported = new Map(newest?.status?.nodes?.map(({ name, free }) => [name, free]));
+  return {
+    ...site,
+    nodes: site.nodes.map((node) => ({ ...withoutAbsent({ free: reported.get(node.name) }), ...node })),
+  };
 }
 
 type Gathered = Required<Pick<UpdateReport, 'gathered' | 'shortened'>>;

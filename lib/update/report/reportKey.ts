@@ -42,7 +42,7 @@ export async function makeReportKey(
   const pem = exportPublicKey(key).toString();
   const known = fieldsOf((await cluster.read(reportMap))?.['data'])[reportKeyField];
   if (!dryRun && present === undefined) {
-    const text = key.export({ type: 'pkcs8', format: 'pem' }).toString();
+    const text = key.export({ type: 'pkcs8', format: 'pem' });
     const data = { [reportKeyField]: Buffer.from(text).toString('base64') };
     await cluster.apply({ ...reportKeySecret, type: 'Opaque', data });
   }

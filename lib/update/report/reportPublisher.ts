@@ -36,11 +36,7 @@ export class ReportPublisher {
   /** What the last report was about, and when another one is due. */
   #last = { mark: '', due: -Infinity };
 
-  constructor(
-    cluster: Cluster,
-    { key, tool }: { readonly key: KeyObject; readonly tool: string },
-    context: Context,
-  ) {
+  constructor(cluster: Cluster, { key, tool }: { readonly key: KeyObject; readonly tool: string }, context: Context) {
     this.#cluster = cluster;
     this.#key = key;
     this.#tool = tool;
@@ -84,7 +80,12 @@ export class ReportPublisher {
     const signature = signPayload(updateReportType, payload, this.#key).toString('base64');
     const patch = {
       metadata: { resourceVersion: map.metadata.resourceVersion },
-      data: { [fields.signature]: signature, [fields.sequence]: String(sequence), [fields.mark]: mark, time: report.created },
+      data: {
+        [fields.signature]: signature,
+        [fields.sequence]: String(sequence),
+        [fields.mark]: mark,
+        time: report.created,
+      },
       binaryData: { [fields.payload]: packed.toString('base64') },
     };
     await this.#cluster.patch(reportMap, patch, { manager: 'controller' });

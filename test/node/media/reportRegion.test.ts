@@ -39,7 +39,12 @@ describe('a region for reports', () => {
     const region = Buffer.alloc(4 * 4 * 1024 * 1024);
     for (const [cluster, time] of ['a1', 'b1', 'a2', 'c1', 'c2', 'd1'].map((each) => each.split('')))
       await write(region, nameOf(cluster ?? '', time ?? ''), `${cluster}${time}`);
-    expect(await namesIn(region)).to.deep.equal([nameOf('d', '1'), nameOf('c', '2'), nameOf('a', '2'), nameOf('b', '1')]);
+    expect(await namesIn(region)).to.deep.equal([
+      nameOf('d', '1'),
+      nameOf('c', '2'),
+      nameOf('a', '2'),
+      nameOf('b', '1'),
+    ]);
     const full = Buffer.alloc(size);
     for (const time of ['1', '2', '3']) await write(full, nameOf('a', time), time);
     expect(await namesIn(full)).to.deep.equal([nameOf('a', '3'), nameOf('a', '2')]);

@@ -207,7 +207,10 @@ describe('a report on a drive', () => {
       await runSuccessfully('mkfs.ext4', ['-q', '-L', 'OCPRPT', taken]);
       await runSuccessfully('debugfs', ['-w', '-R', 'mkdir oc-reports.img', taken]);
       await plugStick(taken);
-      const { message: words } = await failureOf(media.writeReport(await find(), report('x'), undefined), 'not-writable');
+      const { message: words } = await failureOf(
+        media.writeReport(await find(), report('x'), undefined),
+        'not-writable',
+      );
       expect(words).to.include('oc-reports.img');
     });
 
@@ -215,7 +218,10 @@ describe('a report on a drive', () => {
       const image = await makeExt4('OCPRPT', 40);
       // The tables of blocks and inodes; the label stays.
       const noise = Buffer.alloc(2 * megabyte, 0x5a);
-      await runSuccessfully('sh', ['-c', `head -c ${noise.length} /dev/urandom | dd of='${image}' bs=4096 seek=2 conv=notrunc status=none`]);
+      await runSuccessfully('sh', [
+        '-c',
+        `head -c ${noise.length} /dev/urandom | dd of='${image}' bs=4096 seek=2 conv=notrunc status=none`,
+      ]);
       await runSuccessfully('tune2fs', ['-e', 'panic', '-f', image]).catch(() => undefined);
       await plugStick(image);
       const failure = await media.writeReport(await find(), report('x'), undefined).catch((error: unknown) => error);
