@@ -1,8 +1,11 @@
+import type { KeyObject } from 'node:crypto';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import { noTrust } from '../../../lib/update/install/agentTrust.ts';
+import { exportPublicKey } from '../../../lib/release/sigstore/envelope.ts';
+import { reportKeyField, reportKeyFolder, reportMap } from '../../../lib/update/report/reportKey.ts';
 import { readReport, reportKind } from '../../../lib/update/nodeReport.ts';
 import {
   upgradeBundleApi,
@@ -17,6 +20,7 @@ import { mergePatch, type Json } from '../kubernetes/apiPatch.ts';
 import { readRights } from '../kubernetes/apiRights.ts';
 import { startApiServer, type TestApiServer } from '../kubernetes/apiServer.ts';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
+import { makeReportKey } from '../../support/content/updateReport.ts';
 import { findFreePort } from '../../support/freePort.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { node as makeNode, platformImage } from './site.ts';
@@ -33,6 +37,13 @@ export const administrator = 'administrator';
 /** The name of a test’s UpgradeBundle. */
 export const bundleName = '4.19.4-x86-64';
 
+/** Returns whether OpenShift’s role cluster-reader, or that of every user, allows a request of a controller. */
+function isReader({ user, verb, resource }: Attempt): boolean {
+  if (verb === 'create' && resource === 'selfsubjectaccessreviews') return true;
+  const isHidden = ['secrets', 'nodes/proxy'].includes(resource);
+  return user.endsWith(':controller') && ['get', 'list', 'watch'].includes(verb) && !isHidden;
+}
+
 /**
  * A simulated OpenShift cluster on this machine. An API server in this process enforces the roles and policies of
  * agents and controllers. The operators of an updating site run here too, and nodes are processes.
@@ -43,6 +54,8 @@ export class SimulatedCluster {
   readonly site: UpdatingSite;
   /** The requests of agents that were denied. */
   readonly denied: readonly string[];
+  /** The key that signs reports, if the installation allows them. */
+  readonly reportKey: KeyObject | undefined;
   readonly #authority: Authority;
   readonly #folder: string;
   readonly #port: number;
@@ -54,6 +67,7 @@ export class SimulatedCluster {
   private constructor(parts: {
     api: TestApiServer;
     denied: readonly string[];
+    reportKey: KeyObject | undefined;
     authority: Authority;
     folder: string;
     port: number;
@@ -66,6 +80,7 @@ export class SimulatedCluster {
     // The real agents report here.
     for (const name of ['master-0', 'worker-0', 'worker-1']) this.site.silent.add(name);
     this.denied = parts.denied;
+    this.reportKey = parts.reportKey;
     this.#authority = parts.authority;
     this.#folder = parts.folder;
     this.#port = parts.port;
@@ -84,15 +99,16 @@ export class SimulatedCluster {
     openshift = '4.19.3',
     trust = noTrust,
     addresses = '127.0.1.',
+    reports = false,
   } = {}): Promise<SimulatedCluster> {
     const authority = await makeAuthority();
     const { certificate: cert, key } = await authority.issue();
     const image = platformImage('d');
-    const objects = agentObjects({ image, executables: {}, trust, admission: undefined, rules: true });
+    const objects = agentObjects({ image, executables: {}, trust, admission: undefined, rules: true, reports });
     const denied: string[] = [];
     const mayDo = readRights(objects);
     const allow = (attempt: Attempt): boolean => {
-      if (attempt.user === administrator || mayDo(attempt)) return true;
+      if (attempt.user === administrator || mayDo(attempt) || (reports && isReader(attempt))) return true;
       denied.push(`${attempt.verb} ${attempt.resource}.${attempt.group} ${attempt.namespace}/${attempt.name}`);
       return false;
     };
@@ -100,12 +116,15 @@ export class SimulatedCluster {
     const claims = (token: string) => ({ [nodeClaim]: [token.split(' ')[1] ?? ''] });
     const access = { tokens, claims, allow, policies: true };
     const api = await startApiServer({ openshift, tls: { cert, key }, ...access });
+    api.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'openshift-cluster-version' } });
     for (const object of objects) api.put({ ...object });
+    const reportKey = reports ? makeReportKey() : undefined;
     const [agents] = objects.slice(-1);
     const pod = readPod(agents ?? {});
     const place = { folder: await makeFolder(), port: await findFreePort(), addresses };
-    const parts = { api, denied, authority, ...place, pod, tokens };
+    const parts = { reportKey, api, denied, authority, ...place, pod, tokens };
     const cluster = new SimulatedCluster(parts);
+    if (reportKey) api.put({ ...reportMap, data: { [reportKeyField]: exportPublicKey(reportKey).toString() } });
     if (!controlled) {
       const renewTime = new Date(Date.now() + 3_600_000).toISOString().replace('Z', '000Z');
       api.put({
@@ -141,7 +160,7 @@ export class SimulatedCluster {
           api: this.api.host,
           accounts,
           token,
-          files: this.#pod.files,
+          files: new Map([...this.#pod.files, ...this.#reportFiles()]),
           additionalStore,
         },
         options: [...this.#pod.args, ...options],
@@ -160,6 +179,13 @@ export class SimulatedCluster {
     this.nodes.set(name, node);
     node.start();
     return node;
+  }
+
+  /** Returns the files of the Secret of reports, which only pods of controllers have. */
+  #reportFiles(): [path: string, content: string][] {
+    if (!this.reportKey) return [];
+    const pem = this.reportKey.export({ type: 'pkcs8', format: 'pem' });
+    return [[join(reportKeyFolder, reportKeyField), pem.toString()]];
   }
 
   /** Allows a bundle, as an administrator who applies its .yaml file does. */

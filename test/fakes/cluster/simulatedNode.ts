@@ -151,7 +151,8 @@ export class SimulatedNode {
       media,
       ...options,
     ]);
-    const isTrust = (option: string): boolean => /^--(signature-keyring|trust-fingerprint|allow-unsigned)/.test(option);
+    const isTrust = (option: string): boolean =>
+      /^--(signature-keyring|trust-fingerprint|allow-unsigned|reports)/.test(option);
     if (accounts.includes('controller')) this.#controller = this.#spawn('controller', options.filter(isTrust));
   }
 

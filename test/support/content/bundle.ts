@@ -4,6 +4,7 @@ import { x as extract } from 'tar';
 import { createBundle, type CreateResult } from '../../../lib/bundle/create/create.ts';
 import { RegistryOrigin } from '../../../lib/bundle/create/origin.ts';
 import { heldImagesOf } from '../../../lib/bundle/create/siteCheck.ts';
+import type { ReportPlace } from '../../../lib/bundle/metadata.ts';
 import type { SiteReport } from '../../../lib/config/siteTypes.ts';
 import type { Digest } from '../../../lib/content/oci/digest.ts';
 import { Archive } from '../../../lib/content/archive/archive.ts';
@@ -36,10 +37,12 @@ export interface BundleOptions extends Omit<ReleaseOptions, 'registry'> {
   readonly volumeSize?: number;
   /** A bundle whose blobs are left out. */
   readonly base?: string;
+  /** How drives with the bundle take reports. */
+  readonly reports?: ReportPlace;
   /** The site of the bundle, and a catalog of quay.io with updates of its operators. `contents` are on quay.io too. */
   readonly site?: {
     readonly report: SiteReport;
-    readonly catalog: string;
+    readonly catalog?: string;
     readonly contents: readonly Pick<TestContent, 'addTo'>[];
   };
 }
@@ -77,7 +80,7 @@ let sharedKey: Promise<SigningKey> | undefined;
  * mirrors quay.io, whose pullspecs are in the bundle, so that the same options give the same bytes.
  */
 export async function makeBundle(options: BundleOptions = {}): Promise<TestBundle> {
-  const { extraImages = [], signed = true, volumeSize, base, site, earlier = [], ...rest } = options;
+  const { extraImages = [], signed = true, volumeSize, base, reports, site, earlier = [], ...rest } = options;
   const key = await (sharedKey ??= makeSigningKey());
   const usual = { components: 4, verification: { publicKey: key.publicKey, stores: [] }, ...rest };
   const release = buildRelease(usual);
@@ -103,6 +106,7 @@ export async function makeBundle(options: BundleOptions = {}): Promise<TestBundl
     signed,
     volumeSize,
     base,
+    reports,
     site,
   }).catch(async (error: unknown) => {
     await removeFolder(folder);
@@ -141,9 +145,10 @@ async function create(made: {
   signed: boolean;
   volumeSize: number | undefined;
   base: string | undefined;
+  reports: ReportPlace | undefined;
   site: BundleOptions['site'];
 }): Promise<Pick<TestBundle, 'result' | 'requests' | 'lines'>> {
-  const { releases, extraImages, folder, keyFile, key, signed, volumeSize, base, site } = made;
+  const { releases, extraImages, folder, keyFile, key, signed, volumeSize, base, reports, site } = made;
   const server = await startRegistry();
   for (const images of [...releases, ...extraImages, ...(site?.contents ?? [])]) images.addTo(server.content);
   const mirror = { source: 'quay.io', mirrors: [server.host], contactSource: false };
@@ -173,7 +178,8 @@ async function create(made: {
         volumeSize,
         base: base === undefined ? site && heldImagesOf(site.report) : { path: base },
         site: site?.report,
-        operators: site && { catalogs: [site.catalog], operators: [] },
+        operators: site?.catalog === undefined ? undefined : { catalogs: [site.catalog], operators: [] },
+        reports,
         dryRun: false,
         verifyExisting: false,
         tool: 'test/1',

@@ -1,0 +1,131 @@
+import { readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import * as openpgp from 'openpgp';
+import { expect } from 'chai';
+import { openBundle } from '../../lib/bundle/open.ts';
+import { verifyBundle } from '../../lib/bundle/verify/verify.ts';
+import type { UpdateReport } from '../../lib/config/updateReport.ts';
+import { digestOf } from '../../lib/content/oci/digest.ts';
+import { readEncryptionKey } from '../../lib/release/signature/encryption.ts';
+import { exportPublicKey } from '../../lib/release/sigstore/envelope.ts';
+import { gatherTrust, noTrust } from '../../lib/update/install/agentTrust.ts';
+import { findReports, readReportKeyFile, type FoundReport } from '../../lib/update/report/reportFiles.ts';
+import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
+import { makeContext } from '../support/context.ts';
+import { requireLoopDevices, type Drive } from '../support/loopDevice.ts';
+import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
+import { requirePeer, runSuccessfully } from '../support/peers.ts';
+import { pullspecsOf } from '../support/release/release.ts';
+import { SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
+import { node as makeNode } from '../fakes/cluster/site.ts';
+import type { SimulatedNode } from '../fakes/cluster/simulatedNode.ts';
+import { requireRoot } from '../support/archive/storeReader.ts';
+
+const megabyte = 1024 ** 2;
+
+describe('a cluster whose drives bring reports back', function () {
+  requirePeer(this, 'skopeo', 'podman');
+  let folder: string;
+  let cluster: SimulatedCluster;
+  let nodes: readonly SimulatedNode[];
+  let first: TestBundle;
+  let running: TestBundle;
+  const siteNodes = ['master-0', 'worker-0', 'worker-1'];
+
+  before(async function () {
+    await requireRoot(this);
+    await requireLoopDevices(this);
+    folder = await makeFolder();
+    const pair = await openpgp.generateKey({ userIDs: [{ name: 'engineer' }] });
+    await writeFile(join(folder, 'engineer.asc'), pair.publicKey);
+    await writeFile(join(folder, 'private.asc'), pair.privateKey);
+    const { key } = await readEncryptionKey(join(folder, 'engineer.asc'));
+    running = await makeBundle({ version: '4.19.3', layerSize: 50_000 });
+    const reports = { space: 8 * megabyte, key };
+    first = await makeBundle({ version: '4.19.4', previous: ['4.19.3'], layerSize: 50_000, reports });
+    const wanted = { fingerprints: [first.key.fingerprint], keyrings: [first.keyFile], allowUnsigned: false };
+    cluster = await SimulatedCluster.start({ trust: await gatherTrust(wanted, noTrust, makeContext()), reports: true });
+    nodes = await Promise.all(siteNodes.map((name) => cluster.addNode(name, ['--disk-floor=1Mi'])));
+    if (cluster.reportKey) await writeFile(join(folder, 'site.pub'), exportPublicKey(cluster.reportKey));
+  });
+  after(async () => {
+    await (cluster as SimulatedCluster | undefined)?.close();
+    for (const each of [first, running]) await (each as TestBundle | undefined)?.remove();
+    if (folder !== undefined) await removeFolder(folder);
+  });
+
+  const plug = async (node: SimulatedNode | undefined, bundle: TestBundle): Promise<Drive> => {
+    if (!node) return expect.fail('there is no node');
+    const image = await node.drives.makeImage(16);
+    await runSuccessfully('dd', [`if=${bundle.path}`, `of=${image}`, 'conv=notrunc', 'status=none']);
+    return node.drives.plug(image);
+  };
+  const readDrive = async ({ device }: Drive): Promise<FoundReport[]> => {
+    const keys = [await readReportKeyFile(join(folder, 'site.pub'))];
+    const found: FoundReport[] = [];
+    const trust = { keys, decryptionKey: join(folder, 'private.asc') };
+    for await (const each of findReports(device, trust, makeContext())) found.push(each);
+    return found;
+  };
+  /** Waits for a report on a drive that is about an update that has ended. */
+  const awaitReport = async (drive: Drive, name: string): Promise<UpdateReport> => {
+    let found: UpdateReport | undefined;
+    await cluster.until(async () => {
+      const [newest] = await readDrive(drive);
+      const { report, trusted } = newest?.opened ?? {};
+      const isAbout = report?.updates.some((each) => each.name === name && each.phase === 'Completed');
+      found = isAbout && trusted ? report : undefined;
+      return found;
+    });
+    return found ?? expect.fail('there is no report');
+  };
+  const expectGood = async (path: string): Promise<void> => {
+    await using bundle = await openBundle(path, makeContext());
+    expect((await verifyBundle(bundle, {}, makeContext())).problems).to.deep.equal([]);
+  };
+
+  it('updates, reports, and updates again from a bundle for the report', () =>
+    cluster.play(async () => {
+      const [, worker, other] = nodes;
+      const drive = await plug(worker, first);
+      cluster.allow(digestOf(await readFile(first.path)), {}, 'first');
+      await cluster.until(() => cluster.phase('first') === 'Completed');
+      const report = await awaitReport(drive, 'first');
+      await expectGood(drive.device);
+      expect(report).to.include({ reason: 'Completed', cluster: '6b8a0a7c-0000-4000-8000-000000000000' });
+      expect(report.site).to.include({ version: '4.19.4', arch: 'x86_64' });
+      expect(report.site.nodes.map(({ name }) => name)).to.have.members(siteNodes);
+      expect(report.site.nodes.every(({ free = 0 }) => free > 0)).to.equal(true);
+      const [update] = report.updates;
+      expect(update?.backups[0]).to.include({ node: 'master-0', version: '4.19.3' });
+      expect(update?.conditions.map(({ type }) => type)).to.include.members(['Verified', 'Loaded', 'Updated']);
+      // The drive shows the cluster by its ID, and nothing else of it.
+      expect((await readFile(drive.image)).includes('worker-1')).to.equal(false);
+
+      // The nodes list what they have, as kubelets do.
+      const images = pullspecsOf(first.release).map((pullspec) => ({ names: [pullspec], sizeBytes: 1 }));
+      for (const name of siteNodes)
+        cluster.api.put(makeNode(name, name.startsWith('master') ? 'master' : 'worker', { images }));
+      await drive.pull();
+      const again = await plug(worker, first);
+      const fresh = await awaitReport(again, 'first');
+      expect(fresh.sequence).to.be.at.least(report.sequence);
+      await using second = await makeBundle({
+        ...{ version: '4.19.5', previous: ['4.19.4'], layerSize: 50_000, reports: { space: 8 * megabyte } },
+        site: { report: fresh.site, contents: [first.release] },
+      });
+      await again.pull();
+      const next = await plug(other, second);
+      cluster.allow(digestOf(await readFile(second.path)), {}, 'second');
+      await cluster.until(() => cluster.phase('second') === 'Completed');
+      const last = await awaitReport(next, 'second');
+      expect(last.updates.map(({ name, phase }) => `${name} ${phase}`)).to.deep.equal([
+        'second Completed',
+        'first Completed',
+      ]);
+      expect(last.sequence).to.be.above(fresh.sequence);
+      await expectGood(next.device);
+      const unexpected = cluster.denied.filter((each) => !/nodes\/proxy|secrets|create pods/.test(each));
+      expect(unexpected).to.deep.equal([]);
+    }, 'first')).timeout(400_000);
+});
