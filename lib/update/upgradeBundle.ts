@@ -167,6 +167,8 @@ export interface UpgradeBundleStatus {
   readonly backupNode?: string;
   /** The last backups, the newest last. */
   readonly backups?: readonly RecordedBackup[];
+  /** The fingerprint of the key that signs reports of the cluster, if the installation allows them: SHA-256 in hex. */
+  readonly reportKey?: string;
   /** When the update last made progress, in ISO 8601. */
   readonly lastProgressTime?: string;
   readonly observedGeneration?: number;

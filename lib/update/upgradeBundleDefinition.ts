@@ -306,6 +306,11 @@ const status: Schema = {
     turn: { type: 'string', maxLength: 253, description: 'The control-plane node whose turn it is to load.' },
     backupNode: { type: 'string', maxLength: 253, description: 'The control-plane node that is to back up etcd.' },
     backups: listByKey(backup, 'path', 8),
+    reportKey: {
+      type: 'string',
+      pattern: '^[0-9a-f]{64}$',
+      description: 'SHA-256 of the public key (SPKI) that signs the reports of the cluster.',
+    },
     lastProgressTime: { type: 'string', format: 'date-time', description: 'When the update last made progress.' },
     observedGeneration: count,
     conditions: listByKey(condition, 'type', 32),

@@ -40,7 +40,7 @@ export const command = defineCommand({
       type: 'string',
       required: true,
       choices: ['show', 'list'],
-      describe: 'show one report, or list those of a fleet',
+      describe: 'Whether to show one report, or to list those of a fleet',
     },
     path: { type: 'string', required: true, describe: 'File, folder or device with reports', suggest: 'paths' },
   },

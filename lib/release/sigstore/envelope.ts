@@ -53,7 +53,7 @@ export function isSignedBy(type: string, { payload, signatures }: Envelope, key:
 }
 
 /** Returns the SHA-256 of the SPKI form of the public part of a key, in hex. */
-function fingerprintOfKey(key: KeyObject): string {
+export function fingerprintOfKey(key: KeyObject): string {
   return readPolicyKey(exportPublicKey(key)).fingerprint;
 }
 

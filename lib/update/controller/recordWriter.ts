@@ -33,14 +33,16 @@ export class RecordWriter {
   readonly #cluster: Cluster;
   readonly #identity: string;
   readonly #context: Context;
+  readonly #reportKey: string | undefined;
   readonly #clock = new ProgressClock();
   #writtenAt = -Infinity;
 
-  /** `identity` is the name of the controller’s node. */
-  constructor(cluster: Cluster, identity: string, context: Context) {
+  /** `identity` is the name of the controller’s node, `reportKey` the fingerprint of the key that signs reports. */
+  constructor(cluster: Cluster, identity: string, context: Context, reportKey?: string) {
     this.#cluster = cluster;
     this.#identity = identity;
     this.#context = context;
+    this.#reportKey = reportKey;
   }
 
   /**
@@ -77,6 +79,7 @@ export class RecordWriter {
       ...(load.turn !== undefined && { turn: load.turn }),
       ...(step.backupNode !== undefined && { backupNode: step.backupNode }),
       ...(backups && { backups }),
+      ...(this.#reportKey !== undefined && { reportKey: this.#reportKey }),
       conditions,
       ...(reason !== undefined && { reason }),
       lastProgressTime: new Date(since).toISOString().replace(/\.\d+/, ''),

@@ -22,6 +22,7 @@ import { followProposals } from '../proposal.ts';
 import type { Site } from './readiness.ts';
 import { takeStep } from './rolloutStep.ts';
 import { RecordWriter } from './recordWriter.ts';
+import { fingerprintOfKey } from '../../release/sigstore/envelope.ts';
 import { ReportPublisher } from '../report/reportPublisher.ts';
 import { defaultInterval, type ClockReading, type RolloutOptions, type Observation } from './observation.ts';
 import { garbageCollect } from './garbageCollection.ts';
@@ -85,7 +86,8 @@ export class Rollout {
     const { mirrorFolder } = options;
     this.#mirrors = mirrorFolder === undefined ? undefined : new MirrorControl(mirrorFolder, context);
     this.#reporting = options.reports && new ReportPublisher(cluster, options.reports, context);
-    this.#record = new RecordWriter(cluster, options.identity, context);
+    const reportKey = options.reports && fingerprintOfKey(options.reports.key);
+    this.#record = new RecordWriter(cluster, options.identity, context, reportKey);
   }
 
   /** Takes the next step, if there is one. Returns whether a phase has changed. Throws the errors of the cluster. */

@@ -185,7 +185,7 @@ export class SimulatedCluster {
   #reportFiles(): [path: string, content: string][] {
     if (!this.reportKey) return [];
     const pem = this.reportKey.export({ type: 'pkcs8', format: 'pem' });
-    return [[join(reportKeyFolder, reportKeyField), pem.toString()]];
+    return [[join(reportKeyFolder, reportKeyField), pem]];
   }
 
   /** Allows a bundle, as an administrator who applies its .yaml file does. */

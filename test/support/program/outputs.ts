@@ -34,7 +34,7 @@ const maps: readonly string[] = [
 ];
 
 /** The paths of objects with a format of their own. */
-const opaque: readonly string[] = ['metadata', 'spec', 'status', 'predicate'];
+const opaque: readonly string[] = ['metadata', 'spec', 'status', 'predicate', 'report'];
 
 /** Commands that print a list of objects in some cases, in place of one object. */
 export const lists: readonly string[] = ['oc adm-release-mirror-config'];

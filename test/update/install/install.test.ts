@@ -235,6 +235,29 @@ describe('install', () => {
     expect(parts()).to.deep.equal([false, false, false, false, false]);
   });
 
+  it('makes a key for reports if they are allowed, keeps it, and takes the rights back if they are denied', async () => {
+    site.server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'openshift-cluster-version' } });
+    const secret = () => site.server.find('v1', 'Secret', 'report-key', 'oc-upgrade-bundle')?.['data'];
+    const map = () => site.server.find('v1', 'ConfigMap', 'update-report', 'oc-upgrade-bundle')?.['data'];
+    const binding = () =>
+      site.server.find('rbac.authorization.k8s.io/v1', 'ClusterRoleBinding', 'oc-upgrade-bundle-controller-reports');
+    await run();
+    expect([secret(), map(), binding()]).to.deep.equal([undefined, undefined, undefined]);
+    const { objects } = await run({ reports: true });
+    expect(JSON.stringify(objects)).not.to.include('PRIVATE KEY');
+    const key = secret();
+    expect(JSON.stringify(map())).to.include('BEGIN PUBLIC KEY').and.not.include('PRIVATE');
+    expect(binding()).to.have.nested.property('roleRef.name', 'cluster-reader');
+    expect(outcomes(await run({ reports: true }))).to.deep.equal(new Set(['unchanged']));
+    const { removed } = await run();
+    expect(removed.map(({ metadata: { name } }) => name)).to.include.members([
+      'oc-upgrade-bundle-controller-reports',
+      'update-report',
+    ]);
+    expect([map(), binding()]).to.deep.equal([undefined, undefined]);
+    expect(secret()).to.deep.equal(key);
+  });
+
   it('names the pod that is not ready, and why', async () => {
     site.kubelets.troubles.set('worker-1', 'ImagePullBackOff');
     const installing = () => failureOf(run({ startup: { ...startup, timeout: 3000 } }), 'not-ready');

@@ -2,30 +2,30 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import * as openpgp from 'openpgp';
 import { expect } from 'chai';
-import { openBundle } from '../../lib/bundle/open.ts';
-import { verifyBundle } from '../../lib/bundle/verify/verify.ts';
-import type { UpdateReport } from '../../lib/config/updateReport.ts';
-import { digestOf } from '../../lib/content/oci/digest.ts';
-import { readEncryptionKey } from '../../lib/release/signature/encryption.ts';
-import { exportPublicKey } from '../../lib/release/sigstore/envelope.ts';
-import { gatherTrust, noTrust } from '../../lib/update/install/agentTrust.ts';
-import { findReports, readReportKeyFile, type FoundReport } from '../../lib/update/report/reportFiles.ts';
-import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
-import { makeContext } from '../support/context.ts';
-import { requireLoopDevices, type Drive } from '../support/loopDevice.ts';
-import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
-import { requirePeer, runSuccessfully } from '../support/peers.ts';
-import { pullspecsOf } from '../support/release/release.ts';
-import { SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
-import { node as makeNode } from '../fakes/cluster/site.ts';
-import type { SimulatedNode } from '../fakes/cluster/simulatedNode.ts';
-import { requireRoot } from '../support/archive/storeReader.ts';
+import { openBundle } from '../../../lib/bundle/open.ts';
+import { verifyBundle } from '../../../lib/bundle/verify/verify.ts';
+import type { UpdateReport } from '../../../lib/config/updateReport.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { readEncryptionKey } from '../../../lib/release/signature/encryption.ts';
+import { exportPublicKey } from '../../../lib/release/sigstore/envelope.ts';
+import { gatherTrust, noTrust } from '../../../lib/update/install/agentTrust.ts';
+import { findReports, readReportKeyFile, type FoundReport } from '../../../lib/update/report/reportFiles.ts';
+import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { makeContext } from '../../support/context.ts';
+import { requireLoopDevices, type Drive } from '../../support/loopDevice.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
+import { requirePeer, runSuccessfully } from '../../support/peers.ts';
+import { pullspecsOf } from '../../support/release/release.ts';
+import { SimulatedCluster } from '../../fakes/cluster/simulatedCluster.ts';
+import { node as makeNode } from '../../fakes/cluster/site.ts';
+import type { SimulatedNode } from '../../fakes/cluster/simulatedNode.ts';
+import { requireRoot } from '../../support/archive/storeReader.ts';
 
 const megabyte = 1024 ** 2;
 
 describe('a cluster whose drives bring reports back', function () {
   requirePeer(this, 'skopeo', 'podman');
-  let folder: string;
+  let folder = '';
   let cluster: SimulatedCluster;
   let nodes: readonly SimulatedNode[];
   let first: TestBundle;
@@ -51,7 +51,7 @@ describe('a cluster whose drives bring reports back', function () {
   after(async () => {
     await (cluster as SimulatedCluster | undefined)?.close();
     for (const each of [first, running]) await (each as TestBundle | undefined)?.remove();
-    if (folder !== undefined) await removeFolder(folder);
+    if (folder !== '') await removeFolder(folder);
   });
 
   const plug = async (node: SimulatedNode | undefined, bundle: TestBundle): Promise<Drive> => {
