@@ -63,7 +63,10 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
   ['lib/bundle/deliver', 'push serve'],
   ['lib/node/machine', 'clock host hostCommands hostFiles hostFolder loginScreen nodeSignal paths programs'],
   ['lib/node', 'baseBlobs clusterBackup contentCheck remoteBundle remoteServer replica transfer'],
-  ['lib/node/media', 'deviceEvents deviceWriter hungDevices media medium privateMounts reportRegion reportWriter'],
+  [
+    'lib/node/media',
+    'blockDevices deviceEvents deviceWriter hungDevices media medium privateMounts reportRegion reportWriter',
+  ],
   ['lib/node/runtime', 'drillRegistry drillUnit mirror pins pullRecords toml'],
   ['lib/node/images', 'diskFloor hostStorage imageStore layerCheck load loadPlan storeRepair'],
   ['lib/cluster/connection', 'kubeconfig'],

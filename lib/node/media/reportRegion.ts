@@ -57,6 +57,26 @@ export async function readReports(size: number, read: ReadRegion): Promise<Store
   return reports.toSorted((a, b) => b.sequence - a.sequence);
 }
 
+/** The bytes that are read at once to find reports on a partition. */
+const scanSize = 4 * 1024 * 1024;
+
+/**
+ * Finds reports anywhere on a partition, without its file system, which a power failure may have damaged. Yields them in
+ * the order of their places. Reads the whole partition.
+ */
+export async function* scanReports(read: ReadRegion): AsyncGenerator<StoredReport> {
+  const beginning = Buffer.from(`${firstLine}\n`);
+  for (let start = 0; ; start += scanSize) {
+    const bytes = await read(start, scanSize);
+    if (bytes.length === 0) return;
+    for (let at = bytes.indexOf(beginning); at >= 0; at = bytes.indexOf(beginning, at + 1)) {
+      // File systems begin a file at a sector.
+      const report = at % 512 === 0 ? await readSlot(start + at, read) : undefined;
+      if (report) yield report;
+    }
+  }
+}
+
 /**
  * Plans to write a report into the slot of a region that is needed least: an empty one, or the oldest of a cluster with
  * several reports, or the oldest. The newest report of the same cluster is never replaced, so it stays whole if the power

@@ -7,7 +7,8 @@ import { isUpdateReport, openUpdateReport, updateReportLimits, type OpenedReport
 import { parseSiteReport } from '../../config/siteReport.ts';
 import { RootFolder } from '../../content/files/rootFolder.ts';
 import { readSmallFile } from '../../content/files/smallFile.ts';
-import { isRegion, readReports, reportRegionOf, type Region } from '../../node/media/reportRegion.ts';
+import { firstEntryOf } from '../../node/media/blockDevices.ts';
+import { isRegion, readReports, reportRegionOf, scanReports, type Region } from '../../node/media/reportRegion.ts';
 import { reportFile } from '../../node/media/reportWriter.ts';
 import { decryptWith, isEncrypted } from '../../release/signature/encryption.ts';
 import { readPolicyKey, type PolicyKey } from '../../release/sigstore/policyKey.ts';
@@ -97,15 +98,34 @@ async function findInFile(
 }
 
 async function findOnDevice(path: string, trust: ReportTrust, context: Context): Promise<FoundReport[]> {
+  await using file = await open(path);
+  if (firstEntryOf(await readAt(file, 0, 4096)) === undefined) return await findOnPartition(file, path, trust, context);
   await using bundle = await openBundle(path, context);
   const region = reportRegionOf(bundle.metadata);
-  if (!region) {
-    throw new PluginError('not-found', `the bundle on ${path} leaves no space for reports`, {
-      hint: `If the drive has a partition for reports, mount it, and name its folder.`,
-    });
+  if (region) return await findInRegion(file, region, path, trust);
+  throw new PluginError('not-found', `the bundle on ${path} leaves no space for reports`, {
+    hint: 'If the drive has a partition for reports, name that.',
+  });
+}
+
+/** The largest number of reports that are read on a partition, which may repeat one. */
+const partitionLimit = 256;
+
+async function findOnPartition(
+  file: FileHandle,
+  path: string,
+  trust: ReportTrust,
+  context: Context,
+): Promise<FoundReport[]> {
+  const read = async (offset: number, length: number): Promise<Buffer> => {
+    checkInterrupted(context.signal);
+    return await readAt(file, offset, length);
+  };
+  const found: FoundReport[] = [];
+  for await (const { name, content } of scanReports(read)) {
+    if (found.length < partitionLimit) found.push(await openReport(content, `${path} (${name})`, trust));
   }
-  await using file = await open(path);
-  return await findInRegion(file, region, path, trust);
+  return found;
 }
 
 async function findInRegion(

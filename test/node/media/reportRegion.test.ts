@@ -1,5 +1,11 @@
 import { expect } from 'chai';
-import { planReport, readReports, type ReadRegion, type RegionWrite } from '../../../lib/node/media/reportRegion.ts';
+import {
+  planReport,
+  readReports,
+  scanReports,
+  type ReadRegion,
+  type RegionWrite,
+} from '../../../lib/node/media/reportRegion.ts';
 
 describe('a region for reports', () => {
   const size = 8 * 1024 * 1024;
@@ -86,6 +92,18 @@ describe('a region for reports', () => {
     expect(await namesIn(region)).to.deep.equal([]);
     const noise = Buffer.alloc(size, 'oc-disconnected-report 1\n');
     expect(await namesIn(noise)).to.deep.equal([]);
+  });
+
+  it('is found on a partition whose file system is lost', async () => {
+    const region = Buffer.alloc(size);
+    await write(region, nameOf('a', '1'), 'first');
+    await write(region, nameOf('a', '2'), 'second');
+    const partition = Buffer.concat([Buffer.alloc(5 * 512 + 3 * 1024 * 1024, 0x5a), region, Buffer.alloc(1000)]);
+    // In a text that only mentions it, nothing is found.
+    partition.write('oc-disconnected-report 1\n', 77);
+    const found: string[] = [];
+    for await (const { name } of scanReports(readerOf(partition))) found.push(name);
+    expect(found).to.deep.equal([nameOf('a', '1'), nameOf('a', '2')]);
   });
 
   it('refuses a report that is larger than a slot', async () => {
