@@ -94,6 +94,17 @@ describe('media', () => {
     }
   });
 
+  it('does not let a file system ask the kernel to stop the machine at a fault', async () => {
+    const image = await drives.makeExt4(await gather(one), 'OCPUPG');
+    await runSuccessfully('tune2fs', ['-e', 'panic', image]);
+    const drive = await drives.plug(image);
+    const media = await openMedia();
+    expect(brief(await search(media))).to.deep.equal([`found ${drive.device} 4.12.4`]);
+    const mounts = (await readFile('/proc/mounts', 'utf8')).split('\n');
+    const mounted = mounts.find((line) => line.startsWith(`${drive.device} `));
+    expect(mounted).to.match(/\bro\b/).and.match(/\berrors=continue\b/);
+  });
+
   it('finds a bundle on a device only when all of it is written', async () => {
     const image = await drives.makeImage(4);
     const drive = await drives.plug(image);
