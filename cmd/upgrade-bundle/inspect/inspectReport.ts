@@ -22,6 +22,13 @@ export function formatInspection(inspection: ReleaseInspection, wide: boolean): 
   );
 }
 
+function describeReports({ space, key }: NonNullable<ReleaseInspection['reports']>): string {
+  return [
+    space === undefined ? 'on a second partition only' : `${formatBytes(space)} after the bundle`,
+    key === undefined ? 'not encrypted' : 'encrypted to an OpenPGP key',
+  ].join(', ');
+}
+
 function describe(inspection: ReleaseInspection, wide: boolean): Lines {
   const { path, size, volumes, base, digest, arch, release, previous, tool, totals, images, notes } = inspection;
   const signers = inspection.signatures.flatMap(({ signers: keys }) =>
@@ -55,6 +62,7 @@ function describe(inspection: ReleaseInspection, wide: boolean): Lines {
       ? []
       : [['Updates', `from ${versions.join(', ')}${older > 0 ? ` and ${older} more` : ''}`]]),
     ...(inspection.risks ?? []).map((risk) => ['Risk', describeRisk(risk)]),
+    ...(inspection.reports ? [['Reports', describeReports(inspection.reports)]] : []),
     ...describeStreams(inspection.osImageStreams),
     ...describeStreamSizes(inspection.osImageStreams),
     ['Made by', tool],

@@ -31,6 +31,7 @@ export class DriveReports {
   readonly #verified = new Map<Digest, BundleMetadata>();
   /** The sequence of the report that a drive has, or that failed. Found bundles are the same objects until their drive changes. */
   readonly #done = new WeakMap<FoundBundle, number>();
+  readonly #seen = new WeakSet<FoundBundle>();
   readonly #failures = new Map<string, string>();
   #report: PublishedReport | undefined;
   #due = -Infinity;
@@ -61,7 +62,7 @@ export class DriveReports {
       if (!media.some((each) => each.device === device)) this.#failures.delete(device);
     const digests = [...new Set(records.map(({ spec }) => spec.bundle.digest ?? ''))].filter(isDigest);
     if (media.length === 0 || digests.length === 0) return;
-    const isNew = media.some((found) => !this.#done.has(found));
+    const isNew = media.some((found) => !this.#seen.has(found));
     if (!isNew && performance.now() < this.#due) return;
     this.#due = performance.now() + this.#pause;
     try {
@@ -72,7 +73,10 @@ export class DriveReports {
       this.#context.log('debug', `no report is written: ${asFailure(error).message}`);
       return;
     }
-    for (const found of media) await this.#write(found);
+    for (const found of media) {
+      await this.#write(found);
+      this.#seen.add(found);
+    }
   }
 
   async #write(found: FoundBundle): Promise<void> {

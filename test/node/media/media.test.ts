@@ -102,7 +102,9 @@ describe('media', () => {
     expect(brief(await search(media))).to.deep.equal([`found ${drive.device} 4.12.4`]);
     const mounts = (await readFile('/proc/mounts', 'utf8')).split('\n');
     const mounted = mounts.find((line) => line.startsWith(`${drive.device} `));
-    expect(mounted).to.match(/\bro\b/).and.match(/\berrors=continue\b/);
+    expect(mounted)
+      .to.match(/\bro\b/)
+      .and.match(/\berrors=continue\b/);
   });
 
   it('finds a bundle on a device only when all of it is written', async () => {

@@ -1,6 +1,7 @@
 import { mkdir, open, readFile, rm, writeFile, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
+import * as openpgp from 'openpgp';
 import { openWorkshop, runProgram, type ProgramOptions, type Workshop } from '../../../support/content/creation.ts';
 import { requireLoopDevices, Drives, type Drive } from '../../../support/loopDevice.ts';
 import { runSuccessfully } from '../../../support/peers.ts';
@@ -51,6 +52,27 @@ describe('create --device', () => {
     expect(again.stdout)
       .to.match(/^Nothing to do/)
       .and.match(/Remove the drive\.\n$/);
+  });
+
+  it('leaves space for reports of the site after the bundle, and names the key for them', async () => {
+    const { publicKey } = await openpgp.generateKey({ userIDs: [{ name: 'engineer' }] });
+    const key = await workshop.write('engineer.asc', publicKey);
+    const options = { 'report-space': '8Mi', 'report-to': key };
+    const small = await drives.plug(await drives.makeImage(8));
+    const failed = await create(small.device, options);
+    expect(failed.code).to.equal(1);
+    expect(failed.stderr).to.match(/has 8\.0 MiB, and the bundle needs \d+\.\d MiB/);
+    const drive = await drives.plug(await drives.makeImage(16));
+    expect((await create(drive.device, options)).code).to.equal(0);
+    const inspect = (...args: string[]) => runProgram(workshop.folder, 'inspect', [drive.device, ...args]);
+    expect((await inspect()).stdout).to.match(/Reports +8\.0 MiB after the bundle, encrypted to an OpenPGP key/);
+    const { reports } = JSON.parse((await inspect('-o', 'json')).stdout) as { reports: { space: number; key: string } };
+    expect(reports.space).to.equal(8 * 1024 ** 2);
+    const { users } = await openpgp.readKey({ binaryKey: Buffer.from(reports.key, 'base64') });
+    expect(users.map(({ userID }) => userID?.userID)).to.deep.equal(['engineer']);
+    const tiny = await create(drive.device, { 'report-space': '100K' });
+    expect(tiny.code).to.equal(2);
+    expect(tiny.stderr).to.include('too small for two reports');
   });
 
   it('writes the head after everything else is on the drive, so that a power failure leaves no bundle', async () => {
