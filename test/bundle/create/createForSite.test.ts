@@ -9,6 +9,8 @@ import type { BundleMetadata } from '../../../lib/bundle/metadata.ts';
 import { hexOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { requireRoot, storageIn } from '../../support/archive/storeReader.ts';
 import { openWorkshop, runProgram, type Workshop } from '../../support/content/creation.ts';
+import { exportPublicKey } from '../../../lib/release/sigstore/envelope.ts';
+import { makeReportKey, makeUpdateReport, signUpdateReport } from '../../support/content/updateReport.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { makeNoiseLayer } from '../../support/content/layers.ts';
 import { makeContext } from '../../support/context.ts';
@@ -72,6 +74,26 @@ describe('create --for', () => {
     expect(Object.keys(images)).to.have.length(3);
     expect(whole.metadata.blobs.map(({ digest }) => digest)).to.include.members(left);
     expect((await readFile(path)).length).to.equal(metadata.size);
+  });
+
+  it('takes the signed report of an update too, if the key of the cluster has signed it', async () => {
+    const [key, forger] = [makeReportKey(), makeReportKey()];
+    const reportOf = (own: typeof key) => {
+      const site = { ...report, reportKey: exportPublicKey(own).toString() };
+      return signUpdateReport(makeUpdateReport(own, { site }), own);
+    };
+    const known = await workshop.write('site.pub', exportPublicKey(key).toString());
+    const file = await workshop.write('update-report.json', reportOf(key).toString());
+    const trusted = await workshop.create({ for: file, 'for-key': known, 'dry-run': 'client' });
+    expect(trusted.code, trusted.stderr).to.equal(0);
+    expect(trusted.stderr).to.match(/report 3 of cluster c0ffee00\S+, made 2026-11-20T10:00:00Z, \d+ days ago/);
+    expect(trusted.stdout).to.match(/left out +[\d.]+ \w+ in \d+ blobs that 4\.12\.3 has/i);
+    const claimed = await workshop.create({ for: file, 'dry-run': 'client' });
+    expect(claimed.stderr).to.match(/is signed by [0-9a-f]{64}, a key that only the report itself names/);
+    const forged = await workshop.write('forged.json', reportOf(forger).toString());
+    const refused = await workshop.create({ for: forged, 'for-key': known, 'dry-run': 'client' });
+    expect(refused.code).to.equal(1);
+    expect(refused.stderr).to.include('has no signature by a given key');
   });
 
   it('makes a bundle that a site without these blobs refuses, with their names', async () => {

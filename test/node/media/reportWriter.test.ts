@@ -10,6 +10,7 @@ import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { Drives, requireLoopDevices, type Drive } from '../../support/loopDevice.ts';
+import { until } from '../../support/until.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { run, runSuccessfully } from '../../support/peers.ts';
 
@@ -109,6 +110,23 @@ describe('a report on a drive', () => {
       const found = await find();
       expect((await media.writeReport(found, report('first'), region))?.outcome).to.equal('written');
       expect(await find()).to.equal(found);
+    });
+
+    it('does not hold up the agent if the drive takes no bytes', async () => {
+      const drive = await plug();
+      await media.close();
+      const host = { root: '/', environment: { ...process.env, PATH: drives.path } };
+      const options = { host, place: join(folder, 'media'), devices: [], deviceTimeout: 1000 };
+      media = await Media.open(options, makeContext());
+      const found = await find();
+      const dd = join(folder, 'bin', 'dd');
+      const script = '#!/bin/sh\ncase "$*" in *of=*) sleep 3;; esac\nexec /bin/dd "$@"\n';
+      await writeFile(dd, script, { mode: 0o755 });
+      expect(await media.writeReport(found, report('x'), region)).to.equal(undefined);
+      expect(media.rejected.map(({ reason }) => reason).join()).to.include('does not answer');
+      await rm(dd);
+      await until(() => media.rejected.length === 0);
+      await expectGood(drive.device);
     });
 
     it('leaves no loop device', async () => {
