@@ -1,6 +1,6 @@
 import { fieldsOf, isCount, isText } from '../../fields.ts';
 import { smallestReportSpace, type BundleMetadata } from '../../bundle/metadata.ts';
-import { digestOf } from '../../content/oci/digest.ts';
+import { digestOf, type Digest } from '../../content/oci/digest.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
 
 /** The size of a page of a drive, and of the header of a slot, in bytes. */
@@ -12,6 +12,11 @@ const firstLine = 'oc-disconnected-report 1';
 const mostSlots = 256;
 /** The alignment of a region after a bundle, in bytes: the erase block of most drives. */
 const alignment = 1024 * 1024;
+
+/** The largest number of a report on a drive: after it, numbers could not grow. */
+const lastSequence = 2 ** 48;
+/** The largest number of places on a partition that are tried. */
+const mostPlaces = 1024;
 
 /** The largest file that a slot takes, in bytes. */
 const slotLimit = slotSize - page;
@@ -53,7 +58,9 @@ export function isRegion(head: Buffer): boolean {
 
 /** Reads the reports in a region, the newest first. Leaves out what is not whole. */
 export async function readReports(size: number, read: ReadRegion): Promise<StoredReport[]> {
-  const reports = (await readSlots(size, read)).flatMap(({ report }) => report ?? []);
+  const reports: StoredReport[] = [];
+  for (const offset of listOffsets(size))
+    reports.push(...[await readSlot(offset, read)].filter((each) => each !== undefined));
   return reports.toSorted((a, b) => b.sequence - a.sequence);
 }
 
@@ -62,16 +69,19 @@ const scanSize = 4 * 1024 * 1024;
 
 /**
  * Finds reports anywhere on a partition, without its file system, which a power failure may have damaged. Yields them in
- * the order of their places. Reads the whole partition.
+ * the order of their places. Reads the whole partition, and no more than 1024 places that look like a report.
  */
 export async function* scanReports(read: ReadRegion): AsyncGenerator<StoredReport> {
   const beginning = Buffer.from(`${firstLine}\n`);
+  let places = 0;
   for (let start = 0; ; start += scanSize) {
     const bytes = await read(start, scanSize);
     if (bytes.length === 0) return;
     for (let at = bytes.indexOf(beginning); at >= 0; at = bytes.indexOf(beginning, at + 1)) {
       // File systems begin a file at a sector.
-      const report = at % 512 === 0 ? await readSlot(start + at, read) : undefined;
+      if (at % 512 !== 0) continue;
+      if ((places += 1) > mostPlaces) return;
+      const report = await readSlot(start + at, read);
       if (report) yield report;
     }
   }
@@ -92,11 +102,12 @@ export async function planReport(
   const slots = await readSlots(size, read);
   if (slots.length < 2) throw new RangeError('the region is too small for two reports');
   // The same report, encrypted again, has other bytes.
+  const digest = digestOf(content);
   const isSame = ({ report }: Slot): boolean =>
-    report?.name === name && (name.endsWith('.gpg') || report.content.equals(content));
+    report?.name === name && (name.endsWith('.gpg') || report.digest === digest);
   if (slots.some(isSame)) return undefined;
   const newest = Math.max(0, ...slots.map(({ report }) => report?.sequence ?? 0));
-  const line = JSON.stringify({ name, sequence: newest + 1, size: content.length, digest: digestOf(content) });
+  const line = JSON.stringify({ name, sequence: newest + 1, size: content.length, digest });
   const header = Buffer.alloc(page);
   header.write(`${firstLine}\n${digestOf(line)}\n${line}\n`);
   const { offset } = chooseSlot(slots, clusterOf(name));
@@ -111,15 +122,21 @@ export async function planReport(
 
 interface Slot {
   readonly offset: number;
-  readonly report: StoredReport | undefined;
+  /** The report in it, without its content: all of them together may be large. */
+  readonly report: (Pick<StoredReport, 'name' | 'sequence'> & { readonly digest: Digest }) | undefined;
+}
+
+function listOffsets(size: number): number[] {
+  const count = Math.min(Math.floor(size / slotSize), mostSlots);
+  return Array.from({ length: count }, (_, index) => index * slotSize);
 }
 
 async function readSlots(size: number, read: ReadRegion): Promise<Slot[]> {
-  const count = Math.min(Math.floor(size / slotSize), mostSlots);
   const slots: Slot[] = [];
-  for (let index = 0; index < count; index += 1) {
-    const offset = index * slotSize;
-    slots.push({ offset, report: await readSlot(offset, read) });
+  for (const offset of listOffsets(size)) {
+    const stored = await readSlot(offset, read);
+    const report = stored && { name: stored.name, sequence: stored.sequence, digest: digestOf(stored.content) };
+    slots.push({ offset, report });
   }
   return slots;
 }
@@ -130,7 +147,8 @@ async function readSlot(offset: number, read: ReadRegion): Promise<StoredReport 
   const [, stated = '', line = ''] = header.toString('utf8').split('\n');
   if (digestOf(line) !== stated) return undefined;
   const { name, sequence, size, digest } = fieldsOf(parseLine(line));
-  if (!isText(name) || !isCount(sequence) || !isCount(size) || Number(size) > slotLimit) return undefined;
+  if (!isText(name) || !isCount(sequence) || !isCount(size)) return undefined;
+  if (Number(size) > slotLimit || Number(sequence) > lastSequence) return undefined;
   const content = await read(offset + page, Number(size));
   if (digestOf(content) !== digest) return undefined;
   return { name: String(name), sequence: Number(sequence), content };
