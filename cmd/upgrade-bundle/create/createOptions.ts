@@ -102,13 +102,13 @@ export const createOptions = {
       needs: ['for'],
       describe:
         'With --for: public key of the cluster, or an earlier preflight --export of it, that must have signed the report',
-      suggest: 'files',
+      suggest: 'paths',
     },
     'decryption-key': {
       type: 'string',
       needs: ['for'],
       describe: 'With --for: OpenPGP private key without a passphrase, for an encrypted report',
-      suggest: 'files',
+      suggest: 'paths',
     },
     'include-held': {
       type: 'boolean',

@@ -31,10 +31,11 @@ const options = {
 /** `report`: shows the reports that drives bring back from sites. */
 export const command = defineCommand({
   details:
-    'Checks and shows the reports that agents write onto a drive (install --reports=allow). show takes a file, a drive without a file ' +
-    'system, or the folder of its partition OCPRPT, and shows the newest report. list takes a folder with reports of many sites, ' +
-    'and prints one line for each cluster. A file that cannot be used is a line with its problem. The signature proves which installation made a ' +
-    'report, if its key is given. It does not prove that no newer report was withheld: compare its number and its time. Formats: csv and html are for list.',
+    'Checks and shows the reports that agents write onto a drive (install --reports=allow). The action show takes a file, a drive, a ' +
+    'partition or a folder, and shows the newest report. The action list takes a folder with reports of many sites, and prints one line ' +
+    'for each cluster. A file that cannot be used is a line with its problem. The signature proves which installation made a report, if ' +
+    'its key is given. It does not prove that no newer report was withheld: compare its number and its time. The formats csv and html ' +
+    'are for list.',
   positionals: {
     action: {
       type: 'string',
