@@ -150,14 +150,14 @@ describe('a report on a drive', () => {
       expect((await readFile(image)).subarray(region.offset).every((byte) => byte === 0)).to.equal(true);
     });
 
-    it('is not written to another drive that has taken its place', async () => {
+    it('is not written to a drive with other content than before', async () => {
       const drive = await plug();
       const found = await find();
-      await drive.pull();
-      const other = await drives.makeImage(12);
-      await runSuccessfully('losetup', [drive.device, other]);
+      // Another number of the drive counts in the same way. A test cannot keep a loop device for itself between two drives.
+      await writeFile(drive.image, Buffer.alloc(12 * megabyte), { flag: 'r+' });
+      await runSuccessfully('blockdev', ['--flushbufs', drive.device]);
       expect(await media.writeReport(found, report('x'), region)).to.equal(undefined);
-      expect((await readFile(other)).every((byte) => byte === 0)).to.equal(true);
+      expect((await readFile(drive.image)).every((byte) => byte === 0)).to.equal(true);
     });
   });
 
