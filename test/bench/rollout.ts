@@ -13,12 +13,14 @@ const { values, positionals } = parseArgs({
     interval: { type: 'string', default: '15' },
     sending: { type: 'string', default: '5' },
     rest: { type: 'string', default: '0' },
+    slow: { type: 'string', default: '0' },
   },
 });
 const intervals = {
   interval: Number(values.interval) * 1000,
   sending: Number(values.sending) * 1000,
   rest: Number(values.rest) * 1000,
+  slow: Number(values.slow),
 };
 const sizes = positionals.length > 0 ? positionals.map(Number) : [3, 50, 500];
 for (const size of sizes) {
@@ -33,6 +35,6 @@ for (const size of sizes) {
     `a record of ${(record / 1024).toFixed(0)} KiB`,
   ];
   addRow({ job: `an update of ${nodes} nodes`, own: own.join(', '), peer: '', wall: '', cpu: '' });
-  for (const [name, each] of atRest)
+  for (const [name, each] of intervals.rest > 0 ? atRest : [])
     console.log(`at rest, a minute: ${((each / intervals.rest) * 60_000).toFixed(1)} ${name}`);
 }

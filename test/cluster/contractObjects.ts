@@ -255,6 +255,17 @@ export function describeCustomObjects(
       expect(columns?.find(({ Name }) => Name === 'silent')).to.deep.equal({ Name: 'silent', Phase: null, Size: 3 });
     });
 
+    it('tells of a change of columns since a list, and not of what was listed', async () => {
+      await cluster.create(widget('watched', { size: 5 }));
+      const { resourceVersion = '' } = (await cluster.listColumns(kind.apiVersion, kind.kind)) ?? {};
+      let isChanged = false;
+      const change = cluster.awaitChange(kind.apiVersion, kind.kind, resourceVersion).then(() => (isChanged = true));
+      await cluster.list(kind.apiVersion, kind.kind);
+      expect(isChanged).to.equal(false);
+      await cluster.patch(reference('watched'), { status: { phase: 'On' } }, status);
+      await change;
+    });
+
     it('keeps a deleted definition until its objects are gone, and takes no new ones meanwhile', async () => {
       const names = { kind: 'Gadget', listKind: 'GadgetList', plural: 'gadgets', singular: 'gadget' };
       const other = {

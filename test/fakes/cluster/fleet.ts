@@ -36,6 +36,8 @@ export interface FleetIntervals {
   readonly sending: number;
   /** The size of each layer in bytes. */
   readonly layerSize?: number;
+  /** How many workers take ten times as long to send it; default none. */
+  readonly slow?: number;
   /** How long to count requests after the update. */
   readonly rest?: number;
   /** What the last worker tells the nodes that ask it for the bundle, one after the other. It offers it from the start. */
@@ -206,14 +208,15 @@ class Fleet {
   }
 
   async #openNode(name: string, found: readonly FoundBundle[], liar: string | undefined): Promise<void> {
-    const { cluster, folder, interval, sending } = this.#settings;
+    const { cluster, folder, interval, sending, slow = 0 } = this.#settings;
     const onResponse = ({ method, path, status, client }: Parameters<NonNullable<OnResponse>>[0]): void => {
       if (method !== 'GET' || !path.endsWith('.tar') || status >= 300) return;
       if (name === source) this.sentBySource += 1;
       this.#round.set(client, (this.#round.get(name) ?? 0) + 1);
     };
     const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token, onResponse }, this.#context);
-    slowDown(server, sending);
+    const isSlow = name !== source && Number(name.split('-').at(-1)) < slow;
+    slowDown(server, isSlow ? 10 * sending : sending);
     if (name === liar) Object.defineProperty(server, 'origin', { value: this.#liar?.origin });
     const connections = connectToPeers(token, name);
     const own = join(folder, name);

@@ -58,7 +58,13 @@ export function omitContent(list: object): object {
  * without a limit or for `timeoutSeconds`. Sends bookmarks if requested: at the beginning, and after each change of
  * other objects.
  */
-export function watchObjects(objects: ApiObjects, kind: ApiKind, namespace: string, query: URLSearchParams): Answer {
+export function watchObjects(
+  objects: ApiObjects,
+  kind: ApiKind,
+  namespace: string,
+  query: URLSearchParams,
+  present: (object: ApiObject) => object = (object) => object,
+): Answer {
   const from = Number(query.get('resourceVersion') || 0);
   const headers = { 'content-type': 'application/json' };
   if (from > 0 && from < objects.oldest) {
@@ -71,8 +77,8 @@ export function watchObjects(objects: ApiObjects, kind: ApiKind, namespace: stri
     const isOther = other.group !== kind.group || other.resource !== kind.resource;
     if (isOther || (namespace !== '' && object.metadata.namespace !== namespace)) return undefined;
     const [matched, matches] = [wanted(before), wanted(object)];
-    if (!matches) return matched ? { type: 'DELETED', object } : undefined;
-    return { type: matched ? type : 'ADDED', object };
+    if (!matches) return matched ? { type: 'DELETED', object: present(object) } : undefined;
+    return { type: matched ? type : 'ADDED', object: present(object) };
   };
   const bookmark = (): string => {
     const metadata = { resourceVersion: String(objects.revision) };
@@ -82,7 +88,7 @@ export function watchObjects(objects: ApiObjects, kind: ApiKind, namespace: stri
   const open = (): Readable => {
     const stream = new Readable({ read: () => undefined });
     const existing = objects.list(kind, namespace).filter(wanted);
-    if (from === 0) for (const object of existing) stream.push(line({ type: 'ADDED', object }));
+    if (from === 0) for (const object of existing) stream.push(line({ type: 'ADDED', object: present(object) }));
     else
       for (const change of objects.history) {
         const event = change.revision > from ? noticed(change) : undefined;

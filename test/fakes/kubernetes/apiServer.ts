@@ -7,7 +7,7 @@ import { rightsOf, type Rule } from './apiRights.ts';
 import { protobufType, readProtobuf } from './apiProtobuf.ts';
 import { Refusal, statusAnswer } from './apiStatus.ts';
 import { listObjects, omitContent, watchObjects } from './apiLists.ts';
-import { tabulateObjects } from './apiTables.ts';
+import { tabulateObject, tabulateObjects } from './apiTables.ts';
 import { discover } from './apiDiscovery.ts';
 import { parseAllDocuments } from 'yaml';
 import type { Answer } from '../http/faults.ts';
@@ -204,7 +204,10 @@ export class TestApiServer extends FaultyServer {
     }
     if (verb === 'watch') {
       if (!this.#bookmarks) exchange.query.delete('allowWatchBookmarks');
-      return watchObjects(this.objects, target.kind, target.namespace, exchange.query);
+      const isTable = /\bas=Table\b/.test(exchange.headers.accept ?? '');
+      const present = (object: ApiObject): object =>
+        isTable ? tabulateObject(object, target.kind, exchange.query) : object;
+      return watchObjects(this.objects, target.kind, target.namespace, exchange.query, present);
     }
     if (verb === 'get') return json(200, this.objects.demand(target));
     return await this.#write(exchange, target, user);

@@ -12,6 +12,20 @@ export function tabulateObjects(objects: ApiObjects, kind: ApiKind, namespace: s
     items: Pick<ApiObject, 'metadata'>[];
     metadata: object;
   };
+  return tabulate(items, metadata, kind, query);
+}
+
+/** Returns one object in the form that a watch of `oc get` receives. */
+export function tabulateObject(item: Pick<ApiObject, 'metadata'>, kind: ApiKind, query: URLSearchParams): object {
+  return tabulate([item], { resourceVersion: item.metadata.resourceVersion }, kind, query);
+}
+
+function tabulate(
+  items: readonly Pick<ApiObject, 'metadata'>[],
+  metadata: object,
+  kind: ApiKind,
+  query: URLSearchParams,
+): object {
   const columns = kind.columns ?? [{ name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp' }];
   const named = { name: 'Name', type: 'string', format: 'name', description: '', priority: 0 };
   return {
