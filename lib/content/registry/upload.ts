@@ -41,6 +41,8 @@ export class BlobUpload {
   #chunkSize: number;
   /** The URL of the next request of this upload. It changes with each response. */
   #location: URL | undefined;
+  /** Whether the registry has just begun the upload, and has none of its bytes. */
+  #isBegun = false;
   /** The number of bytes that the registry has. */
   #offset = 0;
   /** The largest offset so far. Repeated bytes are no progress. */
@@ -106,7 +108,10 @@ export class BlobUpload {
       const reply = await this.#send('POST', target, { headers, body: () => this.#read() });
       const isStored = reply.status === 201 && reply.headers['docker-content-digest'] === digest;
       this.#singlePosts.set(registry, isStored);
-      if (reply.status === 202) this.#location = this.#locationIn(reply);
+      if (reply.status === 202) {
+        this.#location = this.#locationIn(reply);
+        this.#isBegun = this.#location !== undefined && [undefined, '0-0'].includes(reply.headers.range);
+      }
       return isStored;
     } catch (error) {
       if (this.#broken || !isPluginError(error) || error.code === 'interrupted') throw error;
@@ -118,7 +123,8 @@ export class BlobUpload {
 
   /** Sends the blob in one request. Returns false if the registry does not accept that. */
   async #sendWhole(): Promise<boolean> {
-    await this.#begin();
+    if (!this.#isBegun) await this.#begin();
+    this.#isBegun = false;
     const { size } = this.#descriptor;
     try {
       const reply = await this.#send('PUT', this.#finalLocation(), {

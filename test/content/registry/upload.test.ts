@@ -70,10 +70,18 @@ describe('BlobUpload', () => {
       expect([sent('POST'), sent('PUT'), server.uploads.count]).to.deep.equal([2, 0, 0]);
     });
 
+    it('needs no second request to begin where the registry begins an upload', async () => {
+      const headers = { location: '/v2/a/b/blobs/uploads/1', range: '0-0' };
+      server.fault(/^POST .*digest=/, { answer: { status: 202, headers } });
+      const whole = server.fault(/^PUT .*uploads\/1/, { answer: { status: 201 } });
+      await push({ singlePosts: new Map() }, content, config);
+      expect([sent('POST'), whole.hits, sent('DELETE')]).to.deep.equal([1, 1, 0]);
+    });
+
     for (const [what, answer] of [
       ['refuses it', { status: 405 }],
       ['fails', { status: 503 }],
-      ['begins an upload', { status: 202, headers: { location: '/v2/a/b/blobs/uploads/1' } }],
+      ['keeps part of it', { status: 202, headers: { location: '/v2/a/b/blobs/uploads/1', range: '0-7' } }],
       ['accepts it without its digest', { status: 201 }],
     ] as const)
       it(`is tried once where the registry ${what}`, async () => {
