@@ -46,12 +46,14 @@ export class ImageServing {
   /** Starts to serve, or continues. Throws `conflict` if `canServe` is false, `command-failed` and `not-writable`. */
   async start(images: readonly string[], context: Context): Promise<void> {
     const unit = mirrorUnit({ port: imagePort, executable: this.#executable, isLocal: true });
-    const isNew = await redirectRuntimes(this.#host, images.map(repositoryIn), imagePort);
+    await refuseOthers(this.#host, images.map(repositoryIn));
+    // The unit is there as long as the redirection, also after a kill: `stop` finds both by the unit.
     if (!this.#isStarted || (await this.#readUnit()) !== unit) {
       await writeAtomically(pathOnHost(this.#host, imageUnitFile), unit);
       for (const args of [['daemon-reload'], ['enable', imageUnitName], ['restart', imageUnitName]])
         await this.#systemctl(args, context);
     }
+    const isNew = await redirectRuntimes(this.#host, images.map(repositoryIn), imagePort);
     if (isNew || !this.#isStarted) await this.#systemctl(['reload', 'crio'], context);
     this.#isStarted = true;
   }

@@ -2,7 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, existsSync, openSync } from 'node:fs';
 import { chmod, cp, lstat, mkdir, readFile, writeFile } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { basename, dirname, join, relative } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { executablePath } from '../../../lib/node/machine/paths.ts';
@@ -10,6 +10,9 @@ import { run, runSuccessfully } from '../../support/peers.ts';
 import { compileCache, executableOf } from '../../support/program/executables.ts';
 
 const project = fileURLToPath(new URL('../../..', import.meta.url));
+
+/** Where a node has the project and the folder of Node.js. Units may not see those of this machine, below /home or /tmp. */
+const places = { project: '/srv/project', node: '/srv/node' };
 
 /** The units of a node: a container runtime that asks for images when it starts, by the real library of registries. */
 const units = {
@@ -57,11 +60,13 @@ export class SystemdNode {
   /** The cgroups of the node in the hierarchies of systemd, so that nodes do not share one. */
   readonly #groups: readonly string[];
   readonly #folder: string;
+  readonly #isAlone: boolean;
   #child: ChildProcess | undefined;
   #init = 0;
 
-  private constructor(name: string, folder: string) {
+  private constructor(name: string, folder: string, isAlone: boolean) {
     this.name = name;
+    this.#isAlone = isAlone;
     this.#folder = folder;
     this.root = join(folder, 'root');
     this.#upper = join(folder, 'changes');
@@ -70,12 +75,20 @@ export class SystemdNode {
       .map((hierarchy) => join(hierarchy, `node-${basename(dirname(folder))}`));
   }
 
-  /** Creates a node in a folder. `files` are further files by their paths. */
-  static async make(name: string, folder: string, files: Readonly<Record<string, string>>): Promise<SystemdNode> {
-    const node = new SystemdNode(name, folder);
+  /**
+   * Creates a node in a folder. `files` are further files by their paths. If it is `isAlone`, it has no network but its
+   * own loopback interface; else it has that of this machine.
+   */
+  static async make(
+    name: string,
+    folder: string,
+    files: Readonly<Record<string, string>>,
+    isAlone = false,
+  ): Promise<SystemdNode> {
+    const node = new SystemdNode(name, folder, isAlone);
     for (const each of ['root', 'changes', 'work', 'images', 'temporary']) await mkdir(join(folder, each));
-    const executable = executableOf('oc-adm_upgrade_bundle');
-    const program = `#!/bin/sh\nNODE_COMPILE_CACHE='${compileCache}' exec '${process.execPath}' '${executable}' "$@"\n`;
+    const executable = join(places.project, relative(project, executableOf('oc-adm_upgrade_bundle')));
+    const program = `#!/bin/sh\nNODE_COMPILE_CACHE='${join(places.project, relative(project, compileCache))}' exec '${join(places.node, basename(process.execPath))}' '${executable}' "$@"\n`;
     const all = {
       ...files,
       ...Object.fromEntries(Object.entries(units).map(([unit, text]) => [`/etc/systemd/system/${unit}`, text])),
@@ -106,6 +119,7 @@ export class SystemdNode {
     const own = `/sys/fs/cgroup`;
     const script = [
       'set -e',
+      ...(this.#isAlone ? ['ip link set lo up'] : []),
       `mount -t overlay overlay -o 'lowerdir=/,upperdir=${this.#upper},workdir=${this.#folder}/work' '${root}'`,
       `cd '${root}'`,
       'mkdir -p var/lib/containers',
@@ -119,10 +133,12 @@ export class SystemdNode {
       `mount --bind '${this.#folder}/temporary' var/tmp`,
       // Without the sticky bit, in which a /dev/null of another owner could not be opened as a new file.
       'mount -t tmpfs -o mode=755 tmpfs dev',
-      // The project may be in one of these folders.
-      `mkdir -p '.${project}' '.${dirname(process.execPath)}'`,
-      `mount --rbind '${project}' '.${project}'`,
+      `mkdir -p '.${places.project}' '.${places.node}'`,
+      `mount --rbind '${project}' '.${places.project}'`,
+      `mount --rbind '${dirname(process.execPath)}' '.${places.node}'`,
       'for each in null zero full random urandom tty; do : > dev/$each; mount --bind /dev/$each dev/$each; done',
+      // Units with PrivateDevices= do not start without them.
+      'mkdir dev/pts; mount -t devpts -o newinstance,ptmxmode=666 devpts dev/pts; ln -s pts/ptmx dev/ptmx',
       `if [ -e ${own}/cgroup.procs ]; then mount -t cgroup2 cgroup2 .${own}; else`,
       `  mount -t tmpfs tmpfs .${own}; mkdir .${own}/systemd`,
       `  mount -t cgroup -o none,name=systemd cgroup .${own}/systemd`,
@@ -140,7 +156,7 @@ export class SystemdNode {
     const cgroup = [
       // Only builtins: a program that this shell starts would be taken for the first process of the node.
       ...this.#groups.map((group) => `echo $$ > '${group}/cgroup.procs'`),
-      'exec unshare --fork --kill-child --pid --mount --uts --ipc --cgroup --propagation=private sh -c "$1"',
+      `exec unshare --fork --kill-child --pid --mount --uts --ipc --cgroup ${this.#isAlone ? '--net ' : ''}--propagation=private sh -c "$1"`,
     ].join('\n');
     const log = openSync(join(this.#folder, 'console'), 'a');
     this.#child = spawn('sh', ['-c', cgroup, 'sh', script], { stdio: ['ignore', log, log] });
@@ -158,7 +174,7 @@ export class SystemdNode {
 
   /** Runs a program on the node, and returns its output; empty if it cannot run. */
   async tryRun(...command: readonly string[]): Promise<string> {
-    const enter = [`--target=${this.#init}`, '--mount', '--pid', '--root', '--wd', '--', ...command];
+    const enter = [`--target=${this.#init}`, '--mount', '--pid', '--net', '--root', '--wd', '--', ...command];
     // The variables of tests name files of this machine.
     return (await run('nsenter', enter, { env: { PATH: process.env['PATH'] } })).stdout;
   }

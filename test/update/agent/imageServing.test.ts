@@ -73,6 +73,13 @@ describe('a node that serves its own images', () => {
     expect([existsSync(join(root, imageUnitFile)), await calls()]).to.deep.equal([false, []]);
   });
 
+  it('redirects no runtime if it cannot write the unit', async () => {
+    await rm(join(root, dirname(imageUnitFile)), { recursive: true });
+    await write(dirname(imageUnitFile), '');
+    await failureOf(new ImageServing(host(), 'ab').start(images, makeContext()), 'not-writable');
+    expect(existsSync(join(root, mirrorFile))).to.equal(false);
+  });
+
   const allow = (name: string) =>
     `imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist:\n- ${name}\n`;
   const policies = [
