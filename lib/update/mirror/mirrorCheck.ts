@@ -85,12 +85,13 @@ export async function checkMirrors(
   const installed = readMirrorSet(own);
   const port = installed?.port ?? planned;
   if (port === undefined) return [];
-  const site = await readMirrorSite(cluster);
+  const [site, states] = [await readMirrorSite(cluster), await listMirrorStates(cluster)];
   const templates = survey.workloads.flatMap((object) => readPodTemplate(object) ?? []);
   return [
     ...checkMirrorSite(site, port, templates),
     ...(installed ? [...checkNodes(site, installed.addresses), ...checkOrder(site, installed.addresses)] : []),
-    ...(installed ? checkRetained(site, await listMirrorStates(cluster)) : []),
+    ...(installed ? checkRetained(site, states) : []),
+    ...checkLacking(site, states),
     ...(installed && planned !== undefined ? await probeMirrors(cluster, site, port, context) : []),
     ...(planned !== undefined ? await probeSiteMirrors(site, context) : []),
     ...checkLost(site, templates),
@@ -266,22 +267,17 @@ function checkRetained({ version, nodes, content }: MirrorSite, states: readonly
   return listControlPlane(nodes).flatMap((host) => {
     const state = states.find(({ node }) => node === host.metadata.name);
     if (!state) return [find('warning', subjectOf(host), 'its agent reports no mirror', advice.silent)];
-    const { lacking } = state;
-    return [
-      ...(isServing(state, version, content)
-        ? []
-        : [find('warning', subjectOf(host), `its mirror does not have ${version}`, advice.retain)]),
-      ...(lacking.length === 0
-        ? []
-        : [
-            find(
-              'warning',
-              subjectOf(host),
-              `its mirror was asked for images that it lacks: ${nameSome(lacking)}`,
-              advice.lacking,
-            ),
-          ]),
-    ];
+    const message = `its mirror does not have ${version}`;
+    return isServing(state, version, content) ? [] : [find('warning', subjectOf(host), message, advice.retain)];
+  });
+}
+
+/** Finds mirrors that lack images, also while the cluster has lost the configuration that names the mirrors. */
+function checkLacking({ nodes }: MirrorSite, states: readonly NodeMirror[]): Finding[] {
+  return nodes.flatMap((host) => {
+    const { lacking = [] } = states.find(({ node }) => node === host.metadata.name) ?? {};
+    const message = `its mirror was asked for images that it lacks: ${nameSome(lacking)}`;
+    return lacking.length === 0 ? [] : [find('warning', subjectOf(host), message, advice.lacking)];
   });
 }
 

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import type { Finding } from '../../../lib/cluster/finding.ts';
 import type { Preflight } from '../../../lib/readiness/preflight/preflight.ts';
+import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { runProgram } from '../../support/content/creation.ts';
@@ -13,7 +14,7 @@ import { requirePeer } from '../../support/peers.ts';
 import { findCommands, runPrinted } from '../../support/program/printedCommands.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
 import { imagePolicyFiles } from '../../support/release/imagePolicy.ts';
-import { furnish, infrastructure, podSpec, workload } from '../../fakes/cluster/site.ts';
+import { furnish, infrastructure, podSpec, reportMirror, workload } from '../../fakes/cluster/site.ts';
 
 describe('oc adm-upgrade-bundle preflight', () => {
   let server: TestApiServer;
@@ -100,6 +101,27 @@ describe('oc adm-upgrade-bundle preflight', () => {
     expect(stdout).to.match(
       /\nblocker +mirrors +secret\/pull-secret -n openshift-config +does not exist, and the machine/,
     );
+  });
+
+  it('finds with --mirror what status says that a mirror lacks, also without the set of the mirrors', async () => {
+    server.put(upgradeBundleDefinition());
+    server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle-reports' } });
+    const imageDigestMirrors = [{ source: 'quay.io/a', mirrors: ['localhost:9690/a', '192.0.2.5:9690/a'] }];
+    const set = { apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet' };
+    const lost = `a/b@sha256:${'c'.repeat(64)}`;
+    const listFound = async (): Promise<string[]> => {
+      const { findings } = JSON.parse((await preflight('--mirror', '-o', 'json')).stdout) as Preflight;
+      return findings.flatMap(({ subject, message }) => (message.includes(lost) ? [`${subject.name} ${message}`] : []));
+    };
+    for (const isInstalled of [false, true]) {
+      if (isInstalled) server.put({ ...set, metadata: { name: 'oc-upgrade-bundle' }, spec: { imageDigestMirrors } });
+      reportMirror(server, 'master-0', { versions: ['4.19.3'] });
+      expect(await listFound()).to.deep.equal([]);
+      reportMirror(server, 'master-0', { versions: ['4.19.3'], lacking: [lost] });
+      const status = await runProgram(kubeconfigs.folder, 'status', [kubeconfig]);
+      expect(status.stdout).to.contain(`lacks ${lost}`);
+      expect(await listFound()).to.deep.equal([`master-0 its mirror was asked for images that it lacks: ${lost}`]);
+    }
   });
 
   it('prints JSON, and reports a bundle that no trusted key signed', async () => {
