@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { readdir, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
@@ -5,6 +6,9 @@ import { HostStorage } from '../../lib/node/images/hostStorage.ts';
 import type { ImageStore } from '../../lib/node/images/imageStore.ts';
 import { findDamagedImages } from '../../lib/node/images/layerCheck.ts';
 import { storeImagesOf } from '../../lib/node/images/loadPlan.ts';
+import { digestOf, hexOf } from '../../lib/content/oci/digest.ts';
+import { pathOnHost } from '../../lib/node/machine/host.ts';
+import { loadFolder } from '../../lib/node/machine/paths.ts';
 import { AgentImages } from '../../lib/update/agent/agentImages.ts';
 import type { BundleFacts } from '../../lib/update/bundleFacts.ts';
 import { upgradeBundleKind, type Phase, type UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
@@ -128,6 +132,27 @@ describe('the check of layers in a store of skopeo', function () {
     await writeFile(file, content);
     expect(await find(false)).to.deep.equal([]);
     expect((await find(true))[0]?.fault).to.contain('its files have the digest sha256:');
+  });
+
+  it('reads all layers after a load that a restart of the machine ended, until a load has made the store durable', async () => {
+    const file = await fileOf();
+    const [whole, changed] = [await readFile(file), await readFile(file)];
+    changed[0] = (changed[0] ?? 0) ^ 1;
+    const marker = `${loadFolder}-${hexOf(digestOf(store.graphRoot)).slice(0, 8)}.unsynced`;
+    const place = pathOnHost(site.host, marker);
+    await writeFile(file, changed);
+    await writeFile(place, (await readFile('/proc/sys/kernel/random/boot_id', 'utf8')).trim());
+    expect(await site.load()).to.deep.include({ loaded: 0 });
+    expect(existsSync(place)).to.equal(false);
+    await writeFile(place, 'an earlier boot');
+    const context = makeContext();
+    const log = (_: string, text: string): void => {
+      if (text.includes('all layers are read')) context.interrupt();
+    };
+    await failureOf(site.load({}, { ...context, log }), 'interrupted');
+    expect(await site.load()).to.deep.include({ loaded: 1 });
+    expect(await readFile(file)).to.deep.equal(whole);
+    expect(existsSync(place)).to.equal(false);
   });
 
   const count = (phase: Phase, images: AgentImages) => {

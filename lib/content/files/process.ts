@@ -15,7 +15,7 @@ export interface ProcessIdentity {
 /** Identifies this process. */
 export function identifyProcess(): ProcessIdentity {
   const space = processNamespace();
-  const boot = readOrEmpty(() => readFileSync('/proc/sys/kernel/random/boot_id', 'utf8'));
+  const boot = readBoot();
   const machine = readOrEmpty(() => readFileSync('/etc/machine-id', 'utf8'));
   return {
     host: [hostname(), machine, space].filter((part) => part !== '').join(' '),
@@ -23,6 +23,11 @@ export function identifyProcess(): ProcessIdentity {
     pid: process.pid,
     started: startTimeOf(process.pid),
   };
+}
+
+/** Identifies the current boot of the machine, by the kernel; '' if unknown. */
+export function readBoot(): string {
+  return readOrEmpty(() => readFileSync('/proc/sys/kernel/random/boot_id', 'utf8'));
 }
 
 /** Replaces what identifies a machine by digests, for other machines: its ID is confidential (machine-id(5)). */

@@ -1,4 +1,4 @@
-import { rm, stat, writeFile } from 'node:fs/promises';
+import { readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { completeBundle, listMissingBlobs } from '../../bundle/deltaBase.ts';
 import type { Bundle } from '../../bundle/bundle.ts';
@@ -6,7 +6,9 @@ import type { BlobRecord } from '../../bundle/metadata.ts';
 import type { Context } from '../../context.ts';
 import { ignoring, PluginError } from '../../errors.ts';
 import { describeWriteError, makeFolders } from '../../content/files/disk.ts';
+import { ignoreMissing } from '../../content/files/fileContent.ts';
 import { takeLock } from '../../content/files/lock.ts';
+import { readBoot } from '../../content/files/process.ts';
 import { findCopyProgram, type CopyProgram } from './copyImage.ts';
 import { copyMissing } from './copyMissing.ts';
 import type { CopyLimits } from './copyQueue.ts';
@@ -52,7 +54,8 @@ export interface LoadResult {
 /**
  * Loads the images of a bundle into the main store of a host, each by its own name and digest. Serves the bundle on the
  * loopback interface, has skopeo or podman copy the missing images with low priority, and checks each image. Counts all
- * images again at the end, and makes the store durable. With `verify`, `incomplete` also names damaged layers. A failed image does not stop the others. Throws `usage`, `busy`,
+ * images again at the end, and makes the store durable. With `verify`, and after a load
+ * that a restart of the machine ended, it reads all layers, loads damaged ones again, and `incomplete` names them too. A failed image does not stop the others. Throws `usage`, `busy`,
  * `disk-full`, `incomplete`, `unsupported`, `partial`, `command-failed` for a store that cannot be synced, `interrupted`, and the errors
  * of the server and the store.
  */
@@ -65,14 +68,18 @@ export async function loadBundle(bundle: Bundle, options: LoadOptions, context: 
   const work = workOf(store);
   await using _lock = await lockWork(host, work);
   try {
+    const isAfterReboot = await wasCutOff(storage);
     await markUnsynced(storage);
     const setting = { storage, work, program, limits };
     const { bytes, loaded } = await copyMissing(bundle, planned, setting, context);
     await requireComplete(storage, planned);
     const countedBy = await recountImages(storage, planned, context);
     await syncMainStore(storage, context);
+    // Otherwise another load that is ended would leave layers that nothing has checked.
+    if (!isAfterReboot) await removeMark(storage);
     let again = 0;
-    if (options.verify) {
+    if (options.verify || isAfterReboot) {
+      if (isAfterReboot) context.log('info', 'the machine restarted during an earlier load: all layers are read');
       const check = async (): Promise<readonly DamagedImage[]> =>
         findDamagedImages(host, await storage.readIndex(), planned, { content: true }, context);
       let damaged = await check();
@@ -90,6 +97,7 @@ export async function loadBundle(bundle: Bundle, options: LoadOptions, context: 
           hint: removalHint([first.name]),
         });
     }
+    await removeMark(storage);
     const images = planned.map(({ name }) => name);
     const all = Math.min(images.length, loaded + again);
     const hasRuntime = (await findProgram(host, 'crio')) !== undefined;
@@ -192,11 +200,22 @@ export async function isUnsynced({ host, main }: HostStorage): Promise<boolean> 
   return (await stat(pathOnHost(host, unsyncedMarker(main))).catch(() => undefined)) !== undefined;
 }
 
+/** Returns whether the machine restarted since a load that had not made the store durable. */
+async function wasCutOff({ host, main }: HostStorage): Promise<boolean> {
+  const boot = await readFile(pathOnHost(host, unsyncedMarker(main)), 'utf8').catch(ignoreMissing);
+  return boot !== undefined && boot !== readBoot();
+}
+
+/** Marks the store with the current boot, unless an earlier load has. Its layers are not checked yet. */
 async function markUnsynced({ host, main }: HostStorage): Promise<void> {
   const marker = unsyncedMarker(main);
-  await writeFile(pathOnHost(host, marker), '').catch((error: unknown) => {
-    throw describeWriteError(error, marker);
+  await writeFile(pathOnHost(host, marker), readBoot(), { flag: 'wx' }).catch((error: unknown) => {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw describeWriteError(error, marker);
   });
+}
+
+async function removeMark({ host, main }: HostStorage): Promise<void> {
+  await rm(pathOnHost(host, unsyncedMarker(main)), { force: true });
 }
 
 function unsyncedMarker(main: ImageStore): string {
@@ -216,7 +235,6 @@ async function syncMainStore({ host, main }: HostStorage, context: Context): Pro
       hint: 'A power failure may damage its images. Check the disk, and run the same command again: loaded images are skipped.',
     });
   }
-  await rm(pathOnHost(host, unsyncedMarker(main)), { force: true });
 }
 
 /** Returns the folder for the temporary files of a main store. Users have their own stores. */
