@@ -122,6 +122,8 @@ export function nameUpdateReport({ cluster, created }: Pick<UpdateReport, 'clust
   return `update-report-${cluster}-${created.replace(/[-:]|\.\d+/g, '')}.json`;
 }
 
+const getAgain = 'Copy the report from the drive again, or have the site bring another one.';
+
 /** Returns whether a file may be a signed report, by its beginning. */
 export function isUpdateReport(bytes: Buffer): boolean {
   return bytes.subarray(0, 400).toString('latin1').includes(updateReportType);
@@ -138,14 +140,15 @@ export function openUpdateReport(bytes: Buffer, where: string, keys: readonly Po
   if (trustedKey) return { report, signer: trustedKey.fingerprint, trusted: true };
   const own = ownKeyOf(report);
   if (keys.length > 0) {
-    const signer = own && isBy(own) ? `it is signed by ${own.fingerprint}` : 'or it was changed';
-    throw new PluginError('untrusted', `${where} has no signature by a given key: ${signer}`, {
-      hint: 'Give the key of this cluster: the report that preflight exports at the site has it.',
+    const isOther = own && isBy(own);
+    const why = isOther ? `it is signed by ${own.fingerprint}` : 'nor by the key that it names, so it may be changed';
+    throw new PluginError('untrusted', `${where} has no signature by a given key${isOther ? ':' : ','} ${why}`, {
+      hint: isOther ? 'Give the key of this cluster: the report that preflight exports at the site has it.' : getAgain,
     });
   }
   if (own && isBy(own)) return { report, signer: own.fingerprint, trusted: false };
   throw new PluginError('untrusted', `${where} was changed: its signature is not by the key that it names`, {
-    hint: 'Get the report from the site again.',
+    hint: getAgain,
   });
 }
 
@@ -162,7 +165,8 @@ function parse(bytes: Buffer, where: string) {
     if (!Buffer.from(JSON.stringify(value)).equals(envelope.payload)) throw new TypeError('it is not in its one form');
     return { report: value as UpdateReport, envelope };
   } catch (cause) {
-    throw new PluginError('invalid-file', `${where} is not the report of an update: ${messageOf(cause)}`, { cause });
+    const message = `${where} is not the report of an update: ${messageOf(cause)}`;
+    throw new PluginError('invalid-file', message, { hint: getAgain, cause });
   }
 }
 

@@ -61,7 +61,11 @@ export async function readSiteReport(
     const days = Math.floor((Date.now() - Date.parse(report.created)) / 86_400_000);
     const made = `made ${report.created}, ${days} days ago`;
     context.log('info', `report ${report.sequence} of cluster ${report.cluster}, ${made}`);
-    if (!trusted) context.log('warn', `${path} is signed by ${signer}, a key that only the report itself names`);
+    if (!trusted)
+      context.log('warn', `${path} is signed by ${signer}, a key that only the report itself names. Give --for-key`);
+    const since = keys.find(({ fingerprint }) => fingerprint === signer)?.since;
+    if (since !== undefined && Date.parse(report.created) < Date.parse(since))
+      context.log('warn', `${path} is older than the report of the site in --for-key (${since})`);
     return report.site;
   }
   throw new PluginError('invalid-file', `${path} has no report`);

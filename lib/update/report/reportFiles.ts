@@ -1,7 +1,7 @@
 import { open, stat, type FileHandle } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { checkInterrupted, type Context } from '../../context.ts';
-import { asFailure, PluginError } from '../../errors.ts';
+import { asFailure, messageOf, PluginError } from '../../errors.ts';
 import { openBundle } from '../../bundle/open.ts';
 import { isUpdateReport, openUpdateReport, updateReportLimits, type OpenedReport } from '../../config/updateReport.ts';
 import { parseSiteReport } from '../../config/siteReport.ts';
@@ -49,7 +49,7 @@ export async function readReportKeyFile(file: string): Promise<PolicyKey & { rea
     const key = readPolicyKey(site ? Buffer.from(site.reportKey ?? '') : bytes);
     return { ...key, ...(site && { since: site.created }) };
   } catch (cause) {
-    throw new PluginError('invalid-file', `${file} has no key for reports: ${asFailure(cause).message}`, {
+    throw new PluginError('invalid-file', `${file} has no key for reports: ${messageOf(cause)}`, {
       hint: 'Allow reports at the site, and export a report of the site there.',
       cause,
     });
@@ -143,11 +143,20 @@ async function findInRegion(
 async function openReport(bytes: Buffer, where: string, { keys, decryptionKey }: ReportTrust): Promise<FoundReport> {
   try {
     const envelope = isEncrypted(bytes) ? await decrypt(bytes, where, decryptionKey) : bytes;
-    if (!isUpdateReport(envelope)) throw new PluginError('invalid-file', `${where} is not the report of an update`);
+    if (!isUpdateReport(envelope)) throw describeOther(envelope, where);
     return { where, opened: openUpdateReport(envelope, where, keys), envelope };
   } catch (error) {
     return { where, problem: asFailure(error) };
   }
+}
+
+function describeOther(bytes: Buffer, where: string): PluginError {
+  const isSite = bytes.toString('latin1', 0, 400).includes('"formatVersion"');
+  return new PluginError('invalid-file', `${where} is not the report of an update`, {
+    hint: isSite
+      ? 'If preflight exported it at the site, it has the key: give it beside the report of an update.'
+      : 'Give a drive with reports, its partition, or a file update-report-* from it.',
+  });
 }
 
 async function decrypt(bytes: Buffer, where: string, key: string | undefined): Promise<Buffer> {

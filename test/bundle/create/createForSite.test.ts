@@ -90,6 +90,14 @@ describe('create --for', () => {
     expect(trusted.stdout).to.match(/left out +[\d.]+ \w+ in \d+ blobs that 4\.12\.3 has/i);
     const claimed = await workshop.create({ for: file, 'dry-run': 'client' });
     expect(claimed.stderr).to.match(/is signed by [0-9a-f]{64}, a key that only the report itself names/);
+    const site = formatSiteReport({
+      ...report,
+      created: '2026-11-25T00:00:00Z',
+      reportKey: exportPublicKey(key).toString(),
+    });
+    const newer = await workshop.write('newer.json', site);
+    const old = await workshop.create({ for: file, 'for-key': newer, 'dry-run': 'client' });
+    expect(old.stderr).to.match(/is older than the report of the site in --for-key \(2026-11-25T00:00:00Z\)/);
     const forged = await workshop.write('forged.json', reportOf(forger).toString());
     const refused = await workshop.create({ for: forged, 'for-key': known, 'dry-run': 'client' });
     expect(refused.code).to.equal(1);

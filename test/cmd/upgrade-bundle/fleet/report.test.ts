@@ -65,6 +65,29 @@ describe('report', () => {
     expect((await run('show', at('b.json'))).stderr).to.include('is not the report of an update');
   });
 
+  it('show says what to do about a wrong key, and about files that are something else or truncated', async () => {
+    await put('a.json');
+    const { site } = makeUpdateReport(key);
+    await writeFile(at('site.json'), formatSiteReport(site));
+    const { reportKey: _, ...keyless } = site;
+    await writeFile(at('keyless.json'), formatSiteReport(keyless));
+    await writeFile(at('text'), 'hello\n');
+    for (const file of ['text', 'keyless.json']) {
+      const { stderr } = await run('show', at('a.json'), `--key=${at(file)}`);
+      expect(stderr).to.match(/has no key for reports: .*\nhint: Allow reports at the site/);
+    }
+    expect((await run('show', at('site.json'))).stderr).to.match(/hint: If preflight exported it .* it has the key/);
+    expect((await run('show', at('text'))).stderr).to.contain('hint: Give a drive with reports');
+    const bytes = await readFile(at('a.json'));
+    await writeFile(at('cut.json'), bytes.subarray(0, bytes.length / 2));
+    expect((await run('show', at('cut.json'))).stderr).to.contain('hint: Copy the report from the drive again');
+    const [, payload = ''] = /"payload": "(.*)"/.exec(bytes.toString()) ?? [];
+    const other = Buffer.from(payload, 'base64').toString().replace('"sequence":3', '"sequence":4');
+    await writeFile(at('cut.json'), bytes.toString().replace(payload, Buffer.from(other).toString('base64')));
+    const changed = await run('show', at('cut.json'), `--key=${at('site.json')}`);
+    expect(changed.stderr).to.match(/by a given key, nor by the key that it names, .*\nhint: Copy the report/);
+  });
+
   it('show decrypts a report, and does not wait for one that unpacks to gigabytes', async () => {
     const { privateKey, publicKey } = await openpgp.generateKey({ userIDs: [{ name: 'engineer' }] });
     await writeFile(at('engineer.asc'), publicKey);
