@@ -40,7 +40,7 @@ export interface AgentLoopOptions {
   readonly node: string;
   readonly media: Pick<AgentMedia, 'find' | 'wait' | 'unusable'>;
   /** Writes reports onto drives; undefined if the site does not allow them. */
-  readonly reports?: Pick<DriveReports, 'follow'> | undefined;
+  readonly reports?: Pick<DriveReports, 'follow' | 'stateOf'> | undefined;
   readonly tools: AgentTools;
   /** Reads the state of the mirror of the node; undefined if it has none. */
   readonly mirror?: () => Promise<MirrorState | undefined>;
@@ -85,18 +85,25 @@ export class AgentLoop {
   /** Runs until the signal is aborted. Logs a failure once, and retries. */
   async run(): Promise<void> {
     const { signal } = this.#context;
-    const { media, screen, tools } = this.#options;
+    const { media, screen, tools, reports } = this.#options;
     const { server } = tools;
-    const isOver = (): boolean => signal.aborted;
-    while (!isOver()) {
+    const isEnding = (): boolean => signal.aborted;
+    while (!isEnding()) {
       try {
-        const facts = await this.#round();
-        await screen?.show(facts, media.unusable, this.#context);
+        const { facts, bundles, found } = await this.#round();
+        const isOver = activeBundle(bundles) === undefined;
+        const show = async (): Promise<void> => {
+          const report = isOver ? reports?.stateOf(bundles, found) : undefined;
+          await screen?.show({ ...facts, report }, media.unusable, this.#context);
+        };
+        // Before a report is written, so that the drive stays, and after it.
+        await show();
+        if ((await reports?.follow(bundles, found)) === true) await show();
         this.#lastFailure = '';
         server.setReady(true);
       } catch (error) {
         if (!isPluginError(error)) throw error;
-        if (isOver()) return;
+        if (isEnding()) return;
         server.setReady(false);
         await screen?.noteFailure(this.#context);
         if (error.message !== this.#lastFailure) this.#context.log('warn', error.message);
@@ -115,12 +122,15 @@ export class AgentLoop {
     await this.#options.screen?.close(this.#context);
   }
 
-  /** Takes the next step. Returns what a person in front of the node must know. */
-  async #round(): Promise<ScreenFacts> {
+  /** Takes the next step. Returns what a person in front of the node must know, and what it is about. */
+  async #round(): Promise<{ facts: ScreenFacts; bundles: readonly UpgradeBundle[]; found: readonly FoundBundle[] }> {
     const bundles = await this.#reader.list();
+    const found = await this.#options.media.find(activeBundle(bundles)?.spec.bundle.file);
+    return { facts: await this.#advance(bundles, found), bundles, found };
+  }
+
+  async #advance(bundles: readonly UpgradeBundle[], media: readonly FoundBundle[]): Promise<ScreenFacts> {
     const active = activeBundle(bundles);
-    const media = await this.#options.media.find(active?.spec.bundle.file);
-    await this.#options.reports?.follow(bundles, media);
     const digest = active?.spec.bundle.digest;
     const allowed = digest !== undefined && isDigest(digest) ? digest : undefined;
     const guarded = active ? undefined : lastCompleted(bundles);

@@ -123,7 +123,7 @@ export class AgentScreen {
   #isSoon(screen: Screen): boolean {
     const last = this.#shown;
     if (!last?.screen || !screen.isMomentary || this.#now() - last.at >= minute) return false;
-    const kind = ({ lines }: Screen): string => `${lines.length} ${(lines[0] ?? '').replace(/\d+ %.*/, '')}`;
+    const kind = ({ lines }: Screen): string => lines.join('\n').replace(/\d+ %.*/g, '');
     return kind(last.screen) === kind(screen);
   }
 }
@@ -134,6 +134,8 @@ function isStillShown({ lines }: Screen, present: Awaited<ReturnType<LoginScreen
   return present.text !== formatText(lines) || present.age < times.end;
 }
 
-function isEnd({ phase, reason }: ScreenFacts): boolean {
+function isEnd({ phase, reason, report }: ScreenFacts): boolean {
+  // The drive is inserted.
+  if (report === 'writing' || report === 'written') return false;
   return (phase === 'Completed' && reason === undefined) || reason === 'aborted' || reason === 'superseded';
 }

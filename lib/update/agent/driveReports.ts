@@ -1,21 +1,38 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { asFailure, isPluginError } from '../../errors.ts';
 import { fieldsOf, textOf } from '../../fields.ts';
 import type { BundleMetadata } from '../../bundle/metadata.ts';
 import { nameUpdateReport, openUpdateReport } from '../../config/updateReport.ts';
+import { writeAtomically } from '../../content/files/atomicWrite.ts';
 import { isDigest, type Digest } from '../../content/oci/digest.ts';
+import { parseJson } from '../../content/oci/syntax.ts';
 import { identityOf, type FoundBundle } from '../../node/media/medium.ts';
 import { reportRegionOf } from '../../node/media/reportRegion.ts';
 import { encryptTo } from '../../release/signature/encryption.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { reportMap } from '../report/reportKey.ts';
-import { unpackReport, type PublishedReport } from '../report/reportPublisher.ts';
-import type { UpgradeBundle } from '../upgradeBundle.ts';
+import { newestAllowed } from '../report/makeReport.ts';
+import { hasEndOf, unpackReport, type PublishedReport } from '../report/reportPublisher.ts';
+import type { ReportState } from '../screen/screenText.ts';
+import { hasEnded, type UpgradeBundle } from '../upgradeBundle.ts';
 import type { AgentMedia } from './agentMedia.ts';
 import type { BundleCache } from './bundleCache.ts';
 
 /** Rounds of the agent between two reads of the report. */
 const rounds = 4;
+/** The longest time that a screen asks to leave a drive for a report that is not made yet, in milliseconds. */
+const patience = 10 * 60_000;
+
+/** The last report that this node wrote onto a drive. A file keeps it, because nodes restart during an update. */
+interface LastReport {
+  /** The bundle of the drive. */
+  readonly bundle: string;
+  /** What the report was about: see `hasEndOf`. */
+  readonly mark: string;
+}
+const lastFile = 'report-on-drive.json';
 
 /**
  * Writes the report of the cluster onto the drives of a node that hold a verified bundle. Does so when a drive is plugged
@@ -25,7 +42,7 @@ const rounds = 4;
 export class DriveReports {
   readonly #cluster: Cluster;
   readonly #media: Pick<AgentMedia, 'writeReport'>;
-  readonly #cache: Pick<BundleCache, 'recall'>;
+  readonly #cache: Pick<BundleCache, 'recall' | 'folder'>;
   readonly #pause: number;
   readonly #context: Context;
   readonly #verified = new Map<Digest, BundleMetadata>();
@@ -33,6 +50,12 @@ export class DriveReports {
   readonly #done = new WeakMap<FoundBundle, number>();
   readonly #seen = new WeakSet<FoundBundle>();
   readonly #failures = new Map<string, string>();
+  /** What the report on a drive is about. */
+  readonly #written = new WeakMap<FoundBundle, string>();
+  #last: LastReport | undefined;
+  #hasReadLast = false;
+  /** Since when the report of an end is awaited for a drive. */
+  #awaited = { uid: '', since: 0 };
   #report: PublishedReport | undefined;
   #due = -Infinity;
 
@@ -40,7 +63,7 @@ export class DriveReports {
   constructor(
     cluster: Cluster,
     media: Pick<AgentMedia, 'writeReport'>,
-    cache: Pick<BundleCache, 'recall'>,
+    cache: Pick<BundleCache, 'recall' | 'folder'>,
     interval: number,
     context: Context,
   ) {
@@ -56,14 +79,40 @@ export class DriveReports {
     return [...this.#failures.values()];
   }
 
-  /** Writes the report onto the drives that lack it. Logs failures, which stop nothing else. Throws `interrupted`. */
-  async follow(records: readonly UpgradeBundle[], media: readonly FoundBundle[]): Promise<void> {
+  /**
+   * Returns where the report of how the last update ended is. Undefined before the end, and if no drive of this node is
+   * known to have a place for it. It is `wanted` only if there is one, and `writing` for ten minutes at most.
+   */
+  stateOf(records: readonly UpgradeBundle[], media: readonly FoundBundle[]): ReportState | undefined {
+    const ended = endedUpdate(records);
+    if (!ended) return undefined;
+    const drive = media.find((found) => this.#written.has(found));
+    if (drive && hasEndOf(ended, this.#written.get(drive) ?? '')) return 'written';
+    const isNew = media.some((found) => !this.#seen.has(found)) && this.#last?.bundle === ended.spec.bundle.digest;
+    if (drive ?? isNew) {
+      const uid = ended.metadata.uid ?? '';
+      if (this.#awaited.uid !== uid) this.#awaited = { uid, since: performance.now() };
+      const isLate = performance.now() - this.#awaited.since > patience;
+      return isLate || (drive && this.#failures.has(drive.device)) ? undefined : 'writing';
+    }
+    const isMade = this.#report !== undefined && hasEndOf(ended, this.#report.mark);
+    return media.length === 0 && isMade && this.#isAwaited(ended) ? 'wanted' : undefined;
+  }
+
+  /**
+   * Writes the report onto the drives that lack it. Logs failures, which stop nothing else. Returns whether it tried to
+   * write. Throws `interrupted`.
+   */
+  async follow(records: readonly UpgradeBundle[], media: readonly FoundBundle[]): Promise<boolean> {
+    await this.#readLast();
     for (const device of this.#failures.keys())
       if (!media.some((each) => each.device === device)) this.#failures.delete(device);
     const digests = [...new Set(records.map(({ spec }) => spec.bundle.digest ?? ''))].filter(isDigest);
-    if (media.length === 0 || digests.length === 0) return;
+    const ended = endedUpdate(records);
+    const isWanted = ended && this.#isAwaited(ended) && !hasEndOf(ended, this.#report?.mark ?? '');
+    if ((media.length === 0 && isWanted !== true) || digests.length === 0) return false;
     const isNew = media.some((found) => !this.#seen.has(found));
-    if (!isNew && performance.now() < this.#due) return;
+    if (!isNew && performance.now() < this.#due) return false;
     this.#due = performance.now() + this.#pause;
     try {
       await this.#recall(digests);
@@ -71,18 +120,20 @@ export class DriveReports {
     } catch (error) {
       if (isPluginError(error, 'interrupted')) throw error;
       this.#context.log('debug', `no report is written: ${asFailure(error).message}`);
-      return;
+      return false;
     }
+    let hasTried = false;
     for (const found of media) {
-      await this.#write(found);
+      if (await this.#write(found)) hasTried = true;
       this.#seen.add(found);
     }
+    return hasTried || isNew;
   }
 
-  async #write(found: FoundBundle): Promise<void> {
+  async #write(found: FoundBundle): Promise<boolean> {
     const report = this.#report;
-    const metadata = [...this.#verified.values()].find((each) => identityOf(each) === found.identity);
-    if (!report || !metadata || this.#done.get(found) === report.sequence) return;
+    const [bundle, metadata] = [...this.#verified].find(([, each]) => identityOf(each) === found.identity) ?? [];
+    if (!report || !bundle || !metadata || this.#done.get(found) === report.sequence) return false;
     try {
       const { envelope, sequence } = report;
       // Its time names the file. The controller has signed it.
@@ -95,6 +146,10 @@ export class DriveReports {
       this.#done.set(found, sequence);
       const written = await this.#media.writeReport(found, file, reportRegionOf(metadata));
       this.#failures.delete(found.device);
+      if (written) {
+        this.#written.set(found, report.mark);
+        await this.#keepLast({ bundle, mark: report.mark });
+      }
       if (written?.outcome === 'written')
         this.#context.log('info', `report ${sequence} of the cluster is on the drive ${found.device}`);
     } catch (error) {
@@ -103,6 +158,27 @@ export class DriveReports {
       if (this.#failures.get(found.device) !== message) this.#context.log('warn', message);
       this.#failures.set(found.device, message);
     }
+    return true;
+  }
+
+  /** Returns whether a drive of this node had the bundle of an update and a place for reports, and not that of its end. */
+  #isAwaited(ended: UpgradeBundle): boolean {
+    return this.#last?.bundle === ended.spec.bundle.digest && !hasEndOf(ended, this.#last?.mark ?? '');
+  }
+
+  async #readLast(): Promise<void> {
+    if (this.#hasReadLast) return;
+    this.#hasReadLast = true;
+    // Without the file, or with a damaged one, no screen asks for the drive.
+    const text = await readFile(join(this.#cache.folder, lastFile), 'utf8').catch(() => undefined);
+    const { bundle, mark } = fieldsOf(text === undefined ? {} : parseOrNothing(text));
+    if (typeof bundle === 'string' && typeof mark === 'string') this.#last = { bundle, mark };
+  }
+
+  async #keepLast(last: LastReport): Promise<void> {
+    if (this.#last?.bundle === last.bundle && this.#last.mark === last.mark) return;
+    this.#last = last;
+    await writeAtomically(join(this.#cache.folder, lastFile), JSON.stringify(last));
   }
 
   /** Reads the metadata of allowed bundles that this node has verified. Verifies their signatures again, once. */
@@ -119,5 +195,19 @@ export class DriveReports {
     const map = await this.#cluster.read(reportMap);
     const sequence = Number(textOf(fieldsOf(map?.['data'])['sequence']));
     if (this.#report?.sequence !== sequence) this.#report = await unpackReport(map);
+  }
+}
+
+/** Returns the newest allowed update, if it has ended. */
+function endedUpdate(records: readonly UpgradeBundle[]): UpgradeBundle | undefined {
+  const newest = newestAllowed(records);
+  return newest && hasEnded(newest) ? newest : undefined;
+}
+
+function parseOrNothing(text: string): unknown {
+  try {
+    return parseJson(text);
+  } catch {
+    return {};
   }
 }

@@ -25,9 +25,14 @@ export interface ReportFacts {
   readonly reportKey: string;
 }
 
+/** Returns the newest record that is allowed, which a report is about; undefined if there is none. */
+export function newestAllowed(records: readonly UpgradeBundle[]): UpgradeBundle | undefined {
+  return sortRecords(records).find(({ spec }) => spec.bundle.digest !== undefined);
+}
+
 /** Returns why a report is due: by the newest record that is allowed. */
 export function reasonOf(records: readonly UpgradeBundle[]): UpdateReport['reason'] {
-  const [newest] = sortRecords(records).filter(({ spec }) => spec.bundle.digest !== undefined);
+  const newest = newestAllowed(records);
   const phase = newest && phaseOf(newest);
   if (phase === 'Completed' || phase === 'Failed') return phase;
   const stalled = newest && listOf(newest.status?.conditions).find(({ type }) => type === 'Stalled');

@@ -93,10 +93,18 @@ export class ReportPublisher {
   }
 }
 
-/** Returns what a report is due for: the ends and stops of updates. */
+/** Returns what a report is due for, and what it is about: the ends and stops of updates. */
 function describeState(records: readonly UpgradeBundle[]): string {
-  const ended = records.filter(hasEnded).map((bundle) => `${bundle.metadata.uid ?? ''}=${phaseOf(bundle)}`);
-  return `${reasonOf(records)} ${ended.sort().join()}`.slice(0, 4000);
+  return `${reasonOf(records)} ${records.filter(hasEnded).map(describeEnd).sort().join()}`.slice(0, 4000);
+}
+
+function describeEnd(bundle: UpgradeBundle): string {
+  return `${bundle.metadata.uid ?? ''}=${phaseOf(bundle)}`;
+}
+
+/** Returns whether a report with a mark has the end of an update. */
+export function hasEndOf(bundle: UpgradeBundle, mark: string): boolean {
+  return mark.includes(describeEnd(bundle));
 }
 
 async function packReport(report: UpdateReport): Promise<{ payload: Buffer; packed: Buffer }> {
@@ -115,6 +123,8 @@ async function packReport(report: UpdateReport): Promise<{ payload: Buffer; pack
 /** The last report of a cluster, signed. */
 export interface PublishedReport {
   readonly sequence: number;
+  /** What it is about: see `hasEndOf`. */
+  readonly mark: string;
   /** The text of the envelope. */
   readonly envelope: Buffer;
 }
@@ -130,7 +140,8 @@ export async function unpackReport(map: StoredObject | undefined): Promise<Publi
     const payload = await promisify(gunzip)(Buffer.from(packed, 'base64'), options);
     const { fingerprint } = readPolicyKey(Buffer.from(pem));
     const envelope = formatEnvelope(updateReportType, payload, Buffer.from(signature, 'base64'), fingerprint);
-    return { sequence: Number(data[fields.sequence]), envelope: Buffer.from(envelope) };
+    const [sequence, mark] = [Number(data[fields.sequence]), textOf(data[fields.mark]) ?? ''];
+    return { sequence, mark, envelope: Buffer.from(envelope) };
   } catch (cause) {
     const message = `the ConfigMap ${reportMap.metadata.name} has no report: ${messageOf(cause)}`;
     throw new PluginError('invalid-file', message, { cause });

@@ -10,6 +10,12 @@ export interface Share {
   readonly secondsLeft?: number | undefined;
 }
 
+/**
+ * Where the report of the end of an update is. `wanted`: its drive is to be inserted again. `writing`: the drive is
+ * inserted, and lacks it.
+ */
+export type ReportState = 'wanted' | 'writing' | 'written';
+
 /** What a person in front of a node must know. Only texts of this program, versions and numbers are in it. */
 export interface ScreenFacts {
   /** The version of the update, as `plainVersion` returns it. */
@@ -22,6 +28,8 @@ export interface ScreenFacts {
   readonly drive: 'none' | 'needed' | 'removable';
   /** What the node does with the bundle. */
   readonly work?: { readonly kind: 'check' | 'copy'; readonly share?: Share | undefined } | undefined;
+  /** The report of how the update ended, if the drive has a place for it: see `ReportState`. */
+  readonly report?: ReportState | undefined;
   /** What stops the update or waits for a person, on this node or in the cluster. */
   readonly reason?: ScreenReason | undefined;
 }
@@ -80,26 +88,37 @@ const quiet: readonly ScreenReason[] = ['completed', 'aborted', 'outsideWindow',
 const mustRead = 'Call your administrator and read the code:';
 const keepDrive = 'Do not remove the USB drive.';
 const mayRemove = 'You can remove the USB drive now.';
+const reportWords: Readonly<Record<ReportState, string>> = {
+  wanted: 'Insert the USB drive again to take the report with you.',
+  writing: `Writing the report. ${keepDrive}`,
+  written: 'The report is on the USB drive. You can remove it now.',
+};
+/** Reasons that ask for a drive themselves, or are about another one. */
+const ownDrive: readonly ScreenReason[] = ['driveRemoved', 'driveNeeded', 'baseMissing', 'notAllowed'];
 
 /** Says on the screen of a node what a person there must know; undefined if there is nothing to say. */
 export function describeScreen(facts: ScreenFacts): Screen | undefined {
   const { phase, reason, drive, work } = facts;
   const update = facts.version === undefined ? 'the update' : `update ${facts.version}`;
   const isUpdating = phase === 'Upgrading';
-  const driveWords = drive === 'needed' ? [keepDrive] : drive === 'removable' ? [mayRemove] : [];
+  const isFree = !isUpdating && drive !== 'needed' && !(reason && ownDrive.includes(reason));
+  const report = isFree ? facts.report : undefined;
+  const driveWords = report ? [reportWords[report]] : wordsOf(drive);
   if (phase === 'Completed' && reason === undefined) {
     const runs = facts.version === undefined ? 'The update is complete' : `This cluster runs ${facts.version}`;
-    return screen([`${runs} (code ${codeOf('completed')}).`, ...driveWords], drive === 'none' ? 'quiet' : 'removable');
+    return screen([`${runs} (code ${codeOf('completed')}).`, ...driveWords], signalOf(drive, report), isBusy(report));
   }
   if (reason !== undefined) {
     const code = codeOf(reason);
     const powerWords = isUpdating ? [`Updating. ${keepPower}`] : [];
     const rules = [...powerWords, ...driveWords].join(' ');
     const said = [...words[reason](update), ...(rules === '' ? [] : [rules])];
-    if (quiet.includes(reason))
-      return screen([...said, `Code ${code}.`], drive === 'removable' ? 'removable' : 'quiet');
+    if (quiet.includes(reason)) return screen([...said, `Code ${code}.`], signalOf(drive, report), isBusy(report));
     return screen([...said, `${mustRead} ${code}`], 'stopped');
   }
+  // A drive of an update that the cluster has left behind.
+  if (phase === undefined && report && report !== 'wanted')
+    return screen(driveWords, signalOf(drive, report), isBusy(report));
   if (isUpdating) {
     const to = facts.version === undefined ? 'Updating this cluster' : `Updating this cluster to ${facts.version}`;
     return screen([`${to}. Nodes restart by themselves.`, keepPower, ...driveWords], signalOf(drive));
@@ -137,7 +156,17 @@ function orElse(lines: readonly string[], other: string): readonly string[] {
   return lines.length > 0 ? lines : [other];
 }
 
-function signalOf(drive: ScreenFacts['drive']): Screen['signal'] {
+function wordsOf(drive: ScreenFacts['drive']): readonly string[] {
+  return drive === 'needed' ? [keepDrive] : drive === 'removable' ? [mayRemove] : [];
+}
+
+/** Returns whether a text is false once the agent has ended. */
+function isBusy(report: ReportState | undefined): boolean {
+  return report === 'writing';
+}
+
+function signalOf(drive: ScreenFacts['drive'], report?: ReportState): Screen['signal'] {
+  if (report) return ({ wanted: 'quiet', writing: 'busy', written: 'removable' } as const)[report];
   return drive === 'needed' ? 'busy' : drive === 'removable' ? 'removable' : 'quiet';
 }
 

@@ -17,6 +17,13 @@ export const goodSteps: readonly (readonly [step: string, facts: ScreenFacts])[]
   ['It is complete', { version, phase: 'Completed', drive: 'none' }],
 ];
 
+/** What the node knows at the end, if the drive has a place for the report of the cluster. */
+export const reportSteps: readonly (readonly [step: string, facts: ScreenFacts])[] = [
+  ['It is complete, and the drive is wanted again', { version, phase: 'Completed', drive: 'none', report: 'wanted' }],
+  ['The report is written', { version, phase: 'Completed', drive: 'removable', report: 'writing' }],
+  ['The drive has the report', { version, phase: 'Completed', drive: 'removable', report: 'written' }],
+];
+
 /** What a node without the USB drive knows meanwhile. */
 export const otherSteps: readonly (readonly [step: string, facts: ScreenFacts])[] = [
   ['It copies the update', { version, phase: 'Loading', drive: 'none', work: work('copy', 5, 90) }],

@@ -1,6 +1,6 @@
 import { formatText } from '../../../lib/node/machine/loginScreen.ts';
 import { describeScreen, type ScreenFacts } from '../../../lib/update/screen/screenText.ts';
-import { factsWith, goodSteps } from './screens.ts';
+import { factsWith, goodSteps, reportSteps } from './screens.ts';
 
 const begin = '<!-- screens: npm run docs writes what follows -->\n';
 const end = '<!-- screens end -->\n';
@@ -12,6 +12,8 @@ export function writeTechnicianPage(page: string): string {
   const pictures = [
     '## The screens\n\nThe machine with the drive shows these, one after the other:\n',
     ...goodSteps.map(([step, facts]) => `${step}:\n\n${drawScreen(facts)}`),
+    'Some sites send a report back. There the last screens are these:\n',
+    ...reportSteps.map(([step, facts]) => `${step}:\n\n${drawScreen(facts)}`),
     'A screen with a code. Call, and read out the code:\n',
     drawScreen(factsWith('otherBundle', { drive: 'needed' })),
     'A drive without an update. The screen says so for a minute:\n',

@@ -95,6 +95,26 @@ describe('AgentScreen', () => {
     expect(await read()).to.equal('');
   });
 
+  it('says at once that the report is written, as long as the drive with it is inserted', async () => {
+    const screen = open();
+    const report = async (state: ScreenFacts['report']): Promise<string> => {
+      await screen.show({ ...completed, report: state }, none, context);
+      return read();
+    };
+    // After a boot, the end of an update is not repeated, and nothing is asked.
+    expect(await report('wanted')).to.equal('');
+    expect(await report('written')).to.contain('The report is on the USB drive.');
+    expect(await report('wanted')).to.contain('Insert the USB drive again');
+    expect(await report('writing')).to.contain('Writing the report.');
+    const last = Date.now() / 1000 - 25 * 3600;
+    expect(await report('written')).to.contain('The report is on the USB drive.');
+    await utimes(join(root, screenFile), last, last);
+    expect(await report('written')).to.contain('The report is on the USB drive.');
+    expect(await report('writing')).to.contain('Writing the report.');
+    await screen.close(context);
+    expect(await read()).to.equal('');
+  });
+
   it('says for a minute that a drive cannot be used, each time that it is inserted', async () => {
     const screen = open();
     const empty = new Map([['sdb', 'empty' as const]]);

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { codeOf } from '../../../lib/update/screen/screenCode.ts';
 import { describeScreen, plainVersion, screenSize, type ScreenFacts } from '../../../lib/update/screen/screenText.ts';
-import { factsWith, goodSteps, otherSteps, screenReasons } from '../../support/project/screens.ts';
+import { factsWith, goodSteps, otherSteps, reportSteps, screenReasons } from '../../support/project/screens.ts';
 
 const linesOf = (facts: ScreenFacts): readonly string[] => describeScreen(facts)?.lines ?? [];
 
@@ -25,6 +25,29 @@ describe('the screen of a node', () => {
     ]);
   });
 
+  it('asks for the drive at the end if the report is to be taken, and says when it is written', () => {
+    const runs = 'This cluster runs 4.20.3 (code 5287).';
+    expect(reportSteps.map(([, facts]) => linesOf(facts))).to.deep.equal([
+      [runs, 'Insert the USB drive again to take the report with you.'],
+      [runs, 'Writing the report. Do not remove the USB drive.'],
+      [runs, 'The report is on the USB drive. You can remove it now.'],
+    ]);
+    expect(reportSteps.map(([, facts]) => describeScreen(facts)?.signal)).to.deep.equal(['quiet', 'busy', 'removable']);
+    const aborted = linesOf(factsWith('aborted', { phase: 'Failed', report: 'wanted' }));
+    expect(aborted.join(' ')).to.contain('Insert the USB drive again').and.contain(codeOf('aborted'));
+    // A drive of an earlier update, which the cluster has left behind.
+    expect(linesOf({ drive: 'none', report: 'written' })).to.deep.equal([
+      linesOf(reportSteps[2]?.[1] ?? { drive: 'none' })[1],
+    ]);
+  });
+
+  it('lets no report free a drive that is needed, and asks for no drive twice', () => {
+    const needed = linesOf(factsWith('completed', { drive: 'needed', report: 'written' })).join(' ');
+    expect(needed).to.contain('Do not remove the USB drive.').and.not.contain('You can remove');
+    for (const reason of ['driveRemoved', 'driveNeeded', 'baseMissing', 'notAllowed'] as const)
+      expect(linesOf(factsWith(reason, { report: 'wanted' })).join(' '), reason).not.to.contain('report');
+  });
+
   it('never asks for the drive on a node that does not have it', () => {
     for (const [, facts] of otherSteps)
       expect(linesOf(facts).join(' ')).to.contain('Do not switch off').and.not.contain('USB');
@@ -34,14 +57,15 @@ describe('the screen of a node', () => {
     const longest = { version: '99.999.999-rc.999', nodesReady: '1999/2000' } as const;
     for (const drive of ['none', 'needed', 'removable'] as const)
       for (const phase of [undefined, 'Loading', 'Upgrading'] as const) {
-        const all = [...goodSteps, ...otherSteps].map(([, facts]) => describeScreen({ ...facts, ...longest, drive }));
-        for (const reason of screenReasons) {
-          const screen = describeScreen(
-            factsWith(reason, { ...longest, drive, ...(reason === 'completed' ? {} : { phase }) }),
-          );
-          expect(screen?.lines.join(' '), reason).to.contain(codeOf(reason));
-          all.push(screen);
-        }
+        const steps = [...goodSteps, ...otherSteps, ...reportSteps];
+        const all = steps.map(([, facts]) => describeScreen({ ...facts, ...longest, drive }));
+        for (const reason of screenReasons)
+          for (const report of [undefined, 'wanted', 'writing', 'written'] as const) {
+            const more = { ...longest, drive, report, ...(reason === 'completed' ? {} : { phase }) };
+            const screen = describeScreen(factsWith(reason, more));
+            expect(screen?.lines.join(' '), reason).to.contain(codeOf(reason));
+            all.push(screen);
+          }
         for (const screen of all) {
           const lines = screen?.lines ?? [];
           // With the empty lines before and after them.
