@@ -1,4 +1,4 @@
-import { readFile, writeFile } from 'node:fs/promises';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import * as openpgp from 'openpgp';
 import { expect } from 'chai';
@@ -11,6 +11,7 @@ import { exportPublicKey } from '../../../lib/release/sigstore/envelope.ts';
 import { gatherTrust, noTrust } from '../../../lib/update/install/agentTrust.ts';
 import { findReports, readReportKeyFile, type FoundReport } from '../../../lib/update/report/reportFiles.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { openWorkshop, runProgram, type Workshop } from '../../support/content/creation.ts';
 import { makeContext } from '../../support/context.ts';
 import { requireLoopDevices, type Drive } from '../../support/loopDevice.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
@@ -29,6 +30,8 @@ describe('a cluster whose drives bring reports back', function () {
   let cluster: SimulatedCluster;
   let nodes: readonly SimulatedNode[];
   let first: TestBundle;
+  /** The side of the engineer, with the next release. */
+  let workshop: Workshop;
   let running: TestBundle;
   const siteNodes = ['master-0', 'worker-0', 'worker-1'];
 
@@ -43,18 +46,24 @@ describe('a cluster whose drives bring reports back', function () {
     running = await makeBundle({ version: '4.19.3', layerSize: 50_000 });
     const reports = { space: 8 * megabyte, key };
     first = await makeBundle({ version: '4.19.4', previous: ['4.19.3'], layerSize: 50_000, reports });
-    const wanted = { fingerprints: [first.key.fingerprint], keyrings: [first.keyFile], allowUnsigned: false };
+    const release = { version: '4.19.5', previous: ['4.19.4'], layerSize: 50_000, registry: 'quay.io' };
+    workshop = await openWorkshop({ release });
+    first.release.addTo(workshop.registry.content);
+    const keyrings = [first.keyFile, await workshop.write('key.asc', workshop.key.publicKey)];
+    const fingerprints = [first.key.fingerprint, workshop.key.fingerprint];
+    const wanted = { fingerprints, keyrings, allowUnsigned: false };
     cluster = await SimulatedCluster.start({ trust: await gatherTrust(wanted, noTrust, makeContext()), reports: true });
     nodes = await Promise.all(siteNodes.map((name) => cluster.addNode(name, ['--disk-floor=1Mi'])));
     if (cluster.reportKey) await writeFile(join(folder, 'site.pub'), exportPublicKey(cluster.reportKey));
   });
   after(async () => {
     await (cluster as SimulatedCluster | undefined)?.close();
+    await (workshop as Workshop | undefined)?.close();
     for (const each of [first, running]) await (each as TestBundle | undefined)?.remove();
     if (folder !== '') await removeFolder(folder);
   });
 
-  const plug = async (node: SimulatedNode | undefined, bundle: TestBundle): Promise<Drive> => {
+  const plug = async (node: SimulatedNode | undefined, bundle: Pick<TestBundle, 'path'>): Promise<Drive> => {
     if (!node) return expect.fail('there is no node');
     const image = await node.drives.makeImage(16);
     await runSuccessfully('dd', [`if=${bundle.path}`, `of=${image}`, 'conv=notrunc', 'status=none']);
@@ -84,6 +93,31 @@ describe('a cluster whose drives bring reports back', function () {
     expect((await verifyBundle(bundle, {}, makeContext())).problems).to.deep.equal([]);
   };
 
+  /** Reads the newest report on a drive, and creates the next bundle for it, by the commands of the how-to page. */
+  const createNext = async ({ device }: Drive): Promise<string> => {
+    const options = [`--decryption-key=${join(folder, 'private.asc')}`, `--dest-dir=${join(folder, 'reports')}`];
+    const shown = await runProgram(folder, 'report', ['show', device, `--key=${join(folder, 'site.pub')}`, ...options]);
+    expect(shown.code, shown.stderr).to.equal(0);
+    const names = (await readdir(join(folder, 'reports'))).filter((name) => name.endsWith('.json'));
+    const mirrors = {
+      ...{ apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet', metadata: { name: 'test' } },
+      spec: { imageDigestMirrors: [{ source: 'quay.io', mirrors: [workshop.registry.host] }] },
+    };
+    const tags = {
+      ...{ apiVersion: 'config.openshift.io/v1', kind: 'ImageTagMirrorSet', metadata: { name: 'test' } },
+      spec: { imageTagMirrors: [{ source: 'quay.io', mirrors: [workshop.registry.host] }] },
+    };
+    return workshop.make({
+      for: join(folder, 'reports', names.sort().at(-1) ?? ''),
+      'for-key': join(folder, 'site.pub'),
+      'report-space': '8Mi',
+      'idms-file': await workshop.write(
+        'mirrors.yaml',
+        [mirrors, tags].map((each) => JSON.stringify(each)).join('\n---\n'),
+      ),
+    });
+  };
+
   it('updates, reports, and updates again from a bundle for the report', () =>
     cluster.play(async () => {
       const [, worker, other] = nodes;
@@ -110,21 +144,20 @@ describe('a cluster whose drives bring reports back', function () {
       const again = await plug(worker, first);
       const fresh = await awaitReport(again, 'first');
       expect(fresh.sequence).to.be.at.least(report.sequence);
-      await using second = await makeBundle({
-        ...{ version: '4.19.5', previous: ['4.19.4'], layerSize: 50_000, reports: { space: 8 * megabyte } },
-        site: { report: fresh.site, contents: [first.release] },
-      });
+      const second = { path: await createNext(again) };
+      await using next = await openBundle(second.path, makeContext());
+      expect(next.metadata.base).to.include({ version: '4.19.4', release: first.release.pullspec });
       await again.pull();
-      const next = await plug(other, second);
+      const last = await plug(other, second);
       cluster.allow(digestOf(await readFile(second.path)), { ignore: ['space'] }, 'second');
       await cluster.until(() => cluster.phase('second') === 'Completed');
-      const last = await awaitReport(next, 'second');
-      expect(last.updates.map(({ name, phase }) => `${name} ${phase}`)).to.deep.equal([
+      const final = await awaitReport(last, 'second');
+      expect(final.updates.map(({ name, phase }) => `${name} ${phase}`)).to.deep.equal([
         'second Completed',
         'first Completed',
       ]);
-      expect(last.sequence).to.be.above(fresh.sequence);
-      await expectGood(next.device);
+      expect(final.sequence).to.be.above(fresh.sequence);
+      await expectGood(last.device);
       const unexpected = cluster.denied.filter((each) => !/nodes\/proxy|secrets|create pods/.test(each));
       expect(unexpected).to.deep.equal([]);
     }, 'first')).timeout(400_000);
