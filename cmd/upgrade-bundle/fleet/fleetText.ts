@@ -11,7 +11,10 @@ export function formatFleet(members: readonly FleetMember[], width: number): Lin
   const usable = members.filter(({ cluster }) => cluster !== undefined);
   const broken = members.length - usable.length;
   const title = `${formatCount(usable.length, 'cluster')}${broken > 0 ? `, and ${formatCount(broken, 'file')} that cannot be used` : ''}`;
-  if (members.length === 0) return new Lines('There are no reports.');
+  if (members.length === 0)
+    return new Lines(
+      'There are no reports: files are read whose names begin with update-report, or end with .json, .gpg, .pgp, .asc or .img.',
+    );
   const heads = ['CLUSTER', 'VERSION', 'LAST UPDATE', 'DURATION', 'FREE', 'AGE', 'KEY', 'PROBLEMS'];
   return new Lines(title, '', formatTable([heads, ...members.map(formatMember)], [], width));
 }
