@@ -140,6 +140,23 @@ describe('the login screens of a cluster', function () {
     }
   });
 
+  it('say when the report is on a drive that stays inserted, and ask for nothing', async () => {
+    await using reporting = await makeBundle({
+      ...{ version: '4.19.4', previous: ['4.19.3'], layerSize: 50_000 },
+      reports: { space: 8 * 1024 ** 2 },
+    });
+    cluster = await SimulatedCluster.start({ trust, reports: true });
+    const [worker] = await Promise.all(['worker-0', 'worker-1', 'master-0'].map(addNode));
+    if (!worker) throw new Error('there is no node');
+    await plug(worker, reporting);
+    cluster.allow(digestOf(await readFile(reporting.path)), { ignore: ['space'] });
+    await untilSaid(worker, 'The report is on the USB drive. You can remove it now.');
+    const said = await worker.screens();
+    const end = said.slice(said.findIndex((text) => text.includes('This cluster runs')));
+    expect(end[0]).to.contain('Writing the report. Do not remove the USB drive.');
+    expect(end.join()).not.to.contain('Insert');
+  });
+
   it('promise no report on a drive without a place for it', async () => {
     cluster = await SimulatedCluster.start({ trust, reports: true });
     const [worker] = await Promise.all(['worker-0', 'worker-1', 'master-0'].map(addNode));
