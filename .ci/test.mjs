@@ -1,14 +1,15 @@
 // Runs test files from one queue, the longest first, in three processes more than there are processors, because many
 // tests only wait. Those of whole systems wait longer, so they have two more. worker.mjs is such a process.
 // `node .ci/test.mjs` runs all except test/system, `node .ci/test.mjs system` only those, and `node .ci/test.mjs FILE...`
-// some. Files that use loop devices run one after the other. With `--shuffle`, files, suites and tests run in random
+// some. Files that use loop devices run one after the other, in the first process: they take the longest together, so the
+// others are nicer. With `--shuffle`, files, suites and tests run in random
 // order, which TEST_SEED repeats. The last line is the total: `N passed, N failed, N skipped`.
 import { fork, spawnSync } from 'node:child_process';
 import { hash } from 'node:crypto';
 import { once } from 'node:events';
 import { chmodSync, existsSync, globSync, mkdirSync, mkdtempSync, readdirSync, readFileSync } from 'node:fs';
 import { rmSync, statSync, writeFileSync } from 'node:fs';
-import { availableParallelism, freemem, tmpdir } from 'node:os';
+import { availableParallelism, freemem, setPriority, tmpdir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
@@ -48,11 +49,9 @@ chmodSync(temporary, 0o1777);
 const isMounted = mountMemory(temporary);
 const queue = plan(listFiles(positionals));
 const sum = { passed: 0, failed: 0, skipped: [] };
-let isSerialRunning = false;
-let wake = Promise.withResolvers();
 
 const started = Date.now();
-await Promise.all(Array.from({ length: places }, runQueue));
+await Promise.all(Array.from({ length: places }, (_, place) => runQueue(place === 0)));
 finish();
 
 /** Builds the executables, and returns the variable with their folder. If that fails, test/build.test.ts tells why. */
@@ -92,24 +91,17 @@ function rank(path, isSerial) {
   return (isSerial ? 1e9 : 0) + (times[path] ?? statSync(path).size / 4);
 }
 
-/** Runs files in one process, and in another one after a file that ended it. */
-async function runQueue() {
+/** Runs files in one process, and in another one after a file that ended it. The first process begins with the serial ones. */
+async function runQueue(isFirst) {
   let worker;
-  while (queue.length > 0) {
-    const index = queue.findIndex(({ isSerial }) => !isSerial || !isSerialRunning);
-    if (index < 0) {
-      await wake.promise;
-      continue;
-    }
-    const [{ path, isSerial }] = queue.splice(index, 1);
-    if (isSerial) isSerialRunning = true;
+  for (;;) {
+    const serial = isFirst ? queue.findIndex(({ isSerial }) => isSerial) : -1;
+    const index = serial < 0 ? queue.findIndex(({ isSerial }) => !isSerial) : serial;
+    if (index < 0) break;
+    const [{ path }] = queue.splice(index, 1);
     if (!worker?.process.connected) worker = await startWorker();
+    if (!isFirst) setPriority(worker.process.pid, 5);
     await run(worker, path);
-    if (isSerial) {
-      isSerialRunning = false;
-      wake.resolve();
-      wake = Promise.withResolvers();
-    }
   }
   if (worker?.process.connected) worker.process.disconnect();
   await worker?.exit;
