@@ -1,8 +1,8 @@
 // Runs test files from one queue, the longest first, in three processes more than there are processors, because many
 // tests only wait. Those of whole systems wait longer, so they have two more. worker.mjs is such a process.
 // `node .ci/test.mjs` runs all except test/system, `node .ci/test.mjs system` only those, and `node .ci/test.mjs FILE...`
-// some. Files that use loop devices run one after the other, in the first process: they take the longest together, so the
-// others are nicer. With `--shuffle`, files, suites and tests run in random
+// some. Files that use loop devices run in the first two processes only: they take the longest together, so the others are
+// nicer. With `--shuffle`, files, suites and tests run in random
 // order, which TEST_SEED repeats. The last line is the total: `N passed, N failed, N skipped`.
 import { fork, spawnSync } from 'node:child_process';
 import { hash } from 'node:crypto';
@@ -51,7 +51,7 @@ const queue = plan(listFiles(positionals));
 const sum = { passed: 0, failed: 0, skipped: [] };
 
 const started = Date.now();
-await Promise.all(Array.from({ length: places }, (_, place) => runQueue(place === 0)));
+await Promise.all(Array.from({ length: places }, (_, place) => runQueue(place < 2)));
 finish();
 
 /** Builds the executables, and returns the variable with their folder. If that fails, test/build.test.ts tells why. */
@@ -76,31 +76,31 @@ function listFiles(words) {
   return files.filter((path) => path.startsWith('test/system/') === isSystem).sort();
 }
 
-/** Returns the files in the order of their start, and whether each uses loop devices. Such files run one at a time. */
+/** Returns the files in the order of their start, and whether each uses loop devices. At most two such files run at a time. */
 function plan(files) {
   const jobs = files.map((path) => {
-    const isSerial = /support\/(loopDevice|simulatedCluster)\.ts|losetup/.test(readFileSync(path, 'utf8'));
-    return { path, isSerial, rank: rank(path, isSerial) };
+    const usesLoops = /support\/(loopDevice|simulatedCluster)\.ts|losetup/.test(readFileSync(path, 'utf8'));
+    return { path, usesLoops, rank: rank(path, usesLoops) };
   });
   return jobs.sort((a, b) => b.rank - a.rank);
 }
 
 /** Orders files: loop devices first, then the longest by the last run or by size; or in random order. */
-function rank(path, isSerial) {
+function rank(path, usesLoops) {
   if (seed) return parseInt(hash('sha256', seed + path).slice(0, 12), 16);
-  return (isSerial ? 1e9 : 0) + (times[path] ?? statSync(path).size / 4);
+  return (usesLoops ? 1e9 : 0) + (times[path] ?? statSync(path).size / 4);
 }
 
-/** Runs files in one process, and in another one after a file that ended it. The first process begins with the serial ones. */
-async function runQueue(isFirst) {
+/** Runs files in one process, and in another one after a file that ended it. The first two processes begin with those that use loop devices. */
+async function runQueue(hasLoops) {
   let worker;
   for (;;) {
-    const serial = isFirst ? queue.findIndex(({ isSerial }) => isSerial) : -1;
-    const index = serial < 0 ? queue.findIndex(({ isSerial }) => !isSerial) : serial;
+    const withLoops = hasLoops ? queue.findIndex(({ usesLoops }) => usesLoops) : -1;
+    const index = withLoops < 0 ? queue.findIndex(({ usesLoops }) => !usesLoops) : withLoops;
     if (index < 0) break;
     const [{ path }] = queue.splice(index, 1);
     if (!worker?.process.connected) worker = await startWorker();
-    if (!isFirst) setPriority(worker.process.pid, 5);
+    if (!hasLoops) setPriority(worker.process.pid, 5);
     await run(worker, path);
   }
   if (worker?.process.connected) worker.process.disconnect();
