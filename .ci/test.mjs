@@ -91,7 +91,10 @@ function rank(path, usesLoops) {
   return (usesLoops ? 1e9 : 0) + (times[path] ?? statSync(path).size / 4);
 }
 
-/** Runs files in one process, and in another one after a file that ended it. The first two processes begin with those that use loop devices. */
+/**
+ * Runs files in one process, and in another one after a file that ended it. The first two processes begin with files that
+ * use loop devices.
+ */
 async function runQueue(hasLoops) {
   let worker;
   for (;;) {
