@@ -19,6 +19,15 @@ export function parseJson(text: string): unknown {
   }
 }
 
+/** Does the same as parseJson, but returns undefined for a text that is no JSON. */
+export function parseJsonIfValid(text: string): unknown {
+  try {
+    return parseJson(text);
+  } catch {
+    return undefined;
+  }
+}
+
 /** Converts the error of a YAML parser to one with the position, but without the quoted text. */
 export function withoutText(error: unknown): SyntaxError {
   const [place] = (error as { linePos?: { line: number; col: number }[] } | null)?.linePos ?? [];

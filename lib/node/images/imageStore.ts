@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { messageOf, PluginError } from '../../errors.ts';
 import { digestOf, type Digest } from '../../content/oci/digest.ts';
 import { fieldsOf, fieldsWith, isFields, isText, listWith, optional, textOf, type Test } from '../../fields.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
+import { parseJson, parseJsonIfValid } from '../../content/oci/syntax.ts';
 import { isMissing } from '../../content/files/fileContent.ts';
 import { pathOnHost, type Host } from '../machine/host.ts';
 
@@ -286,9 +286,5 @@ function diffsIn(config: Buffer | undefined): string[] {
 }
 
 function parse(bytes: Buffer | undefined): unknown {
-  try {
-    return parseJson(bytes?.toString() ?? 'null') ?? undefined;
-  } catch {
-    return undefined;
-  }
+  return parseJsonIfValid(bytes?.toString() ?? 'null') ?? undefined;
 }

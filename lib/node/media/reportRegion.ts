@@ -1,7 +1,7 @@
 import { fieldsOf, isCount, isText } from '../../fields.ts';
 import { smallestReportSpace, type BundleMetadata } from '../../bundle/metadata.ts';
 import { digestOf, type Digest } from '../../content/oci/digest.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
+import { parseJsonIfValid } from '../../content/oci/syntax.ts';
 
 /** The size of a page of a drive, and of the header of a slot, in bytes. */
 const page = 4096;
@@ -59,8 +59,10 @@ export function isRegion(head: Buffer): boolean {
 /** Reads the reports in a region, the newest first. Leaves out what is not whole. */
 export async function readReports(size: number, read: ReadRegion): Promise<StoredReport[]> {
   const reports: StoredReport[] = [];
-  for (const offset of listOffsets(size))
-    reports.push(...[await readSlot(offset, read)].filter((each) => each !== undefined));
+  for (const offset of listOffsets(size)) {
+    const report = await readSlot(offset, read);
+    if (report) reports.push(report);
+  }
   return reports.toSorted((a, b) => b.sequence - a.sequence);
 }
 
@@ -146,20 +148,12 @@ async function readSlot(offset: number, read: ReadRegion): Promise<StoredReport 
   if (!isRegion(header)) return undefined;
   const [, stated = '', line = ''] = header.toString('utf8').split('\n');
   if (digestOf(line) !== stated) return undefined;
-  const { name, sequence, size, digest } = fieldsOf(parseLine(line));
+  const { name, sequence, size, digest } = fieldsOf(parseJsonIfValid(line));
   if (!isText(name) || !isCount(sequence) || !isCount(size)) return undefined;
   if (Number(size) > slotLimit || Number(sequence) > lastSequence) return undefined;
   const content = await read(offset + page, Number(size));
   if (digestOf(content) !== digest) return undefined;
   return { name: String(name), sequence: Number(sequence), content };
-}
-
-function parseLine(line: string): unknown {
-  try {
-    return parseJson(line);
-  } catch {
-    return undefined;
-  }
 }
 
 function chooseSlot(slots: readonly Slot[], cluster: string): Slot {

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
 import { nameSome } from '../../failures.ts';
 import { repositoryIn } from '../../content/oci/reference.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
+import { parseJsonIfValid } from '../../content/oci/syntax.ts';
 import { readDocuments } from '../../content/files/documents.ts';
 import { readSmallFile } from '../../content/files/smallFile.ts';
 import { pathOnHost, type Host } from '../machine/host.ts';
@@ -149,10 +149,6 @@ function judge(text: string, name: string): string | undefined {
 }
 
 function parse(text: string): Fields | undefined {
-  try {
-    const value = parseJson(text);
-    return isFields(value) ? value : undefined;
-  } catch {
-    return undefined;
-  }
+  const value = parseJsonIfValid(text);
+  return isFields(value) ? value : undefined;
 }
