@@ -7,14 +7,13 @@ import type { BundleMetadata } from '../../bundle/metadata.ts';
 import { nameUpdateReport, openUpdateReport } from '../../config/updateReport.ts';
 import { writeAtomically } from '../../content/files/atomicWrite.ts';
 import { isDigest, type Digest } from '../../content/oci/digest.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
+import { parseJsonIfValid } from '../../content/oci/syntax.ts';
 import { identityOf, type FoundBundle } from '../../node/media/medium.ts';
 import { reportRegionOf } from '../../node/media/reportRegion.ts';
 import { encryptTo } from '../../release/signature/encryption.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { reportMap } from '../report/reportKey.ts';
-import { newestAllowed } from '../report/makeReport.ts';
-import { hasEndOf, unpackReport, type PublishedReport } from '../report/reportPublisher.ts';
+import { hasEndOf, newestAllowed, unpackReport, type PublishedReport } from '../report/publishedReport.ts';
 import type { ReportState } from '../screen/screenText.ts';
 import { hasEnded, type UpgradeBundle } from '../upgradeBundle.ts';
 import type { AgentMedia } from './agentMedia.ts';
@@ -170,8 +169,8 @@ export class DriveReports {
     if (this.#hasReadLast) return;
     this.#hasReadLast = true;
     // Without the file, or with a damaged one, no screen asks for the drive.
-    const text = await readFile(join(this.#cache.folder, lastFile), 'utf8').catch(() => undefined);
-    const { bundle, mark } = fieldsOf(text === undefined ? {} : parseOrNothing(text));
+    const text = await readFile(join(this.#cache.folder, lastFile), 'utf8').catch(() => '');
+    const { bundle, mark } = fieldsOf(parseJsonIfValid(text));
     if (typeof bundle === 'string' && typeof mark === 'string') this.#last = { bundle, mark };
   }
 
@@ -202,12 +201,4 @@ export class DriveReports {
 function endedUpdate(records: readonly UpgradeBundle[]): UpgradeBundle | undefined {
   const newest = newestAllowed(records);
   return newest && hasEnded(newest) ? newest : undefined;
-}
-
-function parseOrNothing(text: string): unknown {
-  try {
-    return parseJson(text);
-  } catch {
-    return {};
-  }
 }

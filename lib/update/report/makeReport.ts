@@ -1,7 +1,7 @@
 import type { Context } from '../../context.ts';
 import { fieldsAt, listOf, textOf, withoutAbsent } from '../../fields.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
-import { encodeUpdateReport, type ReportedUpdate, type UpdateReport } from '../../config/updateReport.ts';
+import { PluginError } from '../../errors.ts';
+import type { ReportedUpdate, UpdateReport } from '../../config/updateReport.ts';
 import type { SiteReport } from '../../config/siteTypes.ts';
 import { clusterVersionReference } from '../../cluster/clusterVersion.ts';
 import type { Cluster } from '../../cluster/client.ts';
@@ -11,6 +11,7 @@ import { surveyCluster } from '../../readiness/preflight/survey.ts';
 import { gatherState } from '../gatherState.ts';
 import { Redactor } from '../redaction.ts';
 import { phaseOf, type UpgradeBundle } from '../upgradeBundle.ts';
+import { newestAllowed, sortRecords } from './publishedReport.ts';
 
 /** The largest number of updates in a report, and of characters in a message. */
 const most = { updates: 20, message: 2000 };
@@ -25,11 +26,6 @@ export interface ReportFacts {
   readonly reportKey: string;
 }
 
-/** Returns the newest record that is allowed, which a report is about; undefined if there is none. */
-export function newestAllowed(records: readonly UpgradeBundle[]): UpgradeBundle | undefined {
-  return sortRecords(records).find(({ spec }) => spec.bundle.digest !== undefined);
-}
-
 /** Returns why a report is due: by the newest record that is allowed. */
 export function reasonOf(records: readonly UpgradeBundle[]): UpdateReport['reason'] {
   const newest = newestAllowed(records);
@@ -41,8 +37,7 @@ export function reasonOf(records: readonly UpgradeBundle[]): UpdateReport['reaso
 
 /**
  * Makes the report of a cluster: what `preflight` exports, the records of its updates and, if the last one failed or
- * stopped, what `gather` writes. Shortens what is gathered until the report is small enough. Throws `unsupported` for a
- * cluster without an ID, `too-large`, and the errors of reading.
+ * stopped, what `gather` writes. Throws `unsupported` for a cluster without an ID, and the errors of reading.
  */
 export async function makeReport(
   cluster: Cluster,
@@ -65,17 +60,7 @@ export async function makeReport(
     updates: sortRecords(records).slice(0, most.updates).map(describeUpdate),
   };
   if (reason !== 'Failed' && reason !== 'Stopped') return report;
-  let gathered = await gather(cluster, context);
-  for (;;) {
-    const whole = { ...report, ...gathered };
-    try {
-      encodeUpdateReport(whole);
-      return whole;
-    } catch (error) {
-      if (!isPluginError(error, 'too-large') || gathered.gathered.length === 0) throw error;
-      gathered = withoutHalf(gathered);
-    }
-  }
+  return { ...report, ...(await gather(cluster, context)) };
 }
 
 /** Adds the free space that agents report: the controller may not ask the nodes. */
@@ -88,16 +73,8 @@ function withFreeSpace(site: SiteReport, records: readonly UpgradeBundle[]): Sit
   };
 }
 
-type Gathered = Required<Pick<UpdateReport, 'gathered' | 'shortened'>>;
-
-/** Leaves out the second half of what is gathered: the logs come last. */
-export function withoutHalf({ gathered, shortened }: Gathered): Gathered {
-  const kept = Math.floor(gathered.length / 2);
-  return {
-    gathered: gathered.slice(0, kept),
-    shortened: [...new Set([...shortened, ...gathered.slice(kept).map(({ path }) => path)])],
-  };
-}
+/** What is gathered, and which files are left out or shortened. */
+export type Gathered = Required<Pick<UpdateReport, 'gathered' | 'shortened'>>;
 
 async function gather(cluster: Cluster, context: Context): Promise<Gathered> {
   const gathered: { path: string; content: string }[] = [];
@@ -111,11 +88,6 @@ async function gather(cluster: Cluster, context: Context): Promise<Gathered> {
     left -= part.length;
   }
   return { gathered, shortened };
-}
-
-function sortRecords(records: readonly UpgradeBundle[]): UpgradeBundle[] {
-  const ageOf = ({ metadata }: UpgradeBundle): string => `${metadata.creationTimestamp ?? ''} ${metadata.name}`;
-  return records.toSorted((a, b) => (ageOf(a) < ageOf(b) ? 1 : -1));
 }
 
 function describeUpdate(bundle: UpgradeBundle): ReportedUpdate {

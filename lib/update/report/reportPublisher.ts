@@ -1,22 +1,16 @@
 import type { KeyObject } from 'node:crypto';
 import { promisify } from 'node:util';
-import { gzip, gunzip } from 'node:zlib';
+import { gzip } from 'node:zlib';
 import type { Context } from '../../context.ts';
-import { asFailure, messageOf, PluginError } from '../../errors.ts';
+import { asFailure, isPluginError, PluginError } from '../../errors.ts';
 import { fieldsAt, fieldsOf, textOf } from '../../fields.ts';
-import {
-  encodeUpdateReport,
-  updateReportLimits,
-  updateReportType,
-  type UpdateReport,
-} from '../../config/updateReport.ts';
-import { exportPublicKey, formatEnvelope, signPayload } from '../../release/sigstore/envelope.ts';
-import { readPolicyKey } from '../../release/sigstore/policyKey.ts';
+import { encodeUpdateReport, updateReportType, type UpdateReport } from '../../config/updateReport.ts';
+import { exportPublicKey, signPayload } from '../../release/sigstore/envelope.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import type { StoredObject } from '../../cluster/storedObject.ts';
-import { hasEnded, phaseOf, type UpgradeBundle } from '../upgradeBundle.ts';
-import { makeReport, reasonOf, withoutHalf } from './makeReport.ts';
-import { reportKeyField, reportMap } from './reportKey.ts';
+import { hasEnded, type UpgradeBundle } from '../upgradeBundle.ts';
+import { makeReport, reasonOf, type Gathered } from './makeReport.ts';
+import { describeEnd, reportFields } from './publishedReport.ts';
+import { reportMap } from './reportKey.ts';
 
 /** The age after which a report is made again, in milliseconds. A survey reads every workload. */
 const longestAge = 3_600_000;
@@ -24,7 +18,6 @@ const longestAge = 3_600_000;
 const retryPause = 60_000;
 /** The largest compressed report, in bytes: a ConfigMap takes 1 MiB with base64. */
 const mapLimit = 700_000;
-const fields = { payload: 'report.gz', signature: 'signature', sequence: 'sequence', mark: 'mark' } as const;
 
 /** Keeps the report of the cluster in its ConfigMap, for the leading controller. */
 export class ReportPublisher {
@@ -72,8 +65,8 @@ export class ReportPublisher {
     const data = fieldsOf(map['data']);
     const isRecent = this.#cluster.now() - Date.parse(textOf(fieldsAt(map, 'data')['time']) ?? '') < longestAge;
     // Another controller led before.
-    if (data[fields.mark] === mark && isRecent) return;
-    const sequence = Number(textOf(data[fields.sequence]) ?? 0) + 1;
+    if (data[reportFields.mark] === mark && isRecent) return;
+    const sequence = Number(textOf(data[reportFields.sequence]) ?? 0) + 1;
     const reportKey = exportPublicKey(this.#key).toString();
     const report = await makeReport(this.#cluster, records, { sequence, tool: this.#tool, reportKey }, this.#context);
     const { payload, packed } = await packReport(report);
@@ -81,12 +74,12 @@ export class ReportPublisher {
     const patch = {
       metadata: { resourceVersion: map.metadata.resourceVersion },
       data: {
-        [fields.signature]: signature,
-        [fields.sequence]: String(sequence),
-        [fields.mark]: mark,
+        [reportFields.signature]: signature,
+        [reportFields.sequence]: String(sequence),
+        [reportFields.mark]: mark,
         time: report.created,
       },
-      binaryData: { [fields.payload]: packed.toString('base64') },
+      binaryData: { [reportFields.payload]: packed.toString('base64') },
     };
     await this.#cluster.patch(reportMap, patch, { manager: 'controller' });
     this.#context.log('info', `report ${sequence} of the cluster is ready: ${reasonOf(records)}`);
@@ -98,52 +91,28 @@ function describeState(records: readonly UpgradeBundle[]): string {
   return `${reasonOf(records)} ${records.filter(hasEnded).map(describeEnd).sort().join()}`.slice(0, 4000);
 }
 
-function describeEnd(bundle: UpgradeBundle): string {
-  return `${bundle.metadata.uid ?? ''}=${phaseOf(bundle)}`;
-}
-
-/** Returns whether a report with a mark has the end of an update. */
-export function hasEndOf(bundle: UpgradeBundle, mark: string): boolean {
-  return mark.includes(describeEnd(bundle));
-}
-
+/** Encodes and compresses a report. Shortens what is gathered until both are small enough. Throws `too-large`. */
 async function packReport(report: UpdateReport): Promise<{ payload: Buffer; packed: Buffer }> {
   let kept = report;
   for (;;) {
-    const payload = encodeUpdateReport(kept);
-    const packed = await promisify(gzip)(payload);
-    if (packed.length <= mapLimit) return { payload, packed };
-    const { gathered = [], shortened = [] } = kept;
-    if (gathered.length === 0)
+    try {
+      const payload = encodeUpdateReport(kept);
+      const packed = await promisify(gzip)(payload);
+      if (packed.length <= mapLimit) return { payload, packed };
       throw new PluginError('too-large', `the report has ${packed.length} bytes, compressed, and may have ${mapLimit}`);
-    kept = { ...kept, ...withoutHalf({ gathered, shortened }) };
+    } catch (error) {
+      const { gathered = [], shortened = [] } = kept;
+      if (!isPluginError(error, 'too-large') || gathered.length === 0) throw error;
+      kept = { ...kept, ...withoutHalf({ gathered, shortened }) };
+    }
   }
 }
 
-/** The last report of a cluster, signed. */
-export interface PublishedReport {
-  readonly sequence: number;
-  /** What it is about: see `hasEndOf`. */
-  readonly mark: string;
-  /** The text of the envelope. */
-  readonly envelope: Buffer;
-}
-
-/** Reads the signed report from its ConfigMap; undefined if none is made yet. Throws `invalid-file` for another content. */
-export async function unpackReport(map: StoredObject | undefined): Promise<PublishedReport | undefined> {
-  const data = fieldsOf(map?.['data']);
-  const packed = textOf(fieldsOf(map?.['binaryData'])[fields.payload]);
-  const [signature, pem] = [textOf(data[fields.signature]), textOf(data[reportKeyField])];
-  if (packed === undefined || signature === undefined || pem === undefined) return undefined;
-  try {
-    const options = { maxOutputLength: updateReportLimits.content };
-    const payload = await promisify(gunzip)(Buffer.from(packed, 'base64'), options);
-    const { fingerprint } = readPolicyKey(Buffer.from(pem));
-    const envelope = formatEnvelope(updateReportType, payload, Buffer.from(signature, 'base64'), fingerprint);
-    const [sequence, mark] = [Number(data[fields.sequence]), textOf(data[fields.mark]) ?? ''];
-    return { sequence, mark, envelope: Buffer.from(envelope) };
-  } catch (cause) {
-    const message = `the ConfigMap ${reportMap.metadata.name} has no report: ${messageOf(cause)}`;
-    throw new PluginError('invalid-file', message, { cause });
-  }
+/** Leaves out the second half of what is gathered: the logs come last. */
+function withoutHalf({ gathered, shortened }: Gathered): Gathered {
+  const kept = Math.floor(gathered.length / 2);
+  return {
+    gathered: gathered.slice(0, kept),
+    shortened: [...new Set([...shortened, ...gathered.slice(kept).map(({ path }) => path)])],
+  };
 }

@@ -3,7 +3,8 @@ import { openUpdateReport, updateReportLimits } from '../../../lib/config/update
 import { exportPublicKey } from '../../../lib/release/sigstore/envelope.ts';
 import { readPolicyKey } from '../../../lib/release/sigstore/policyKey.ts';
 import { reportKeyField, reportMap } from '../../../lib/update/report/reportKey.ts';
-import { ReportPublisher, unpackReport } from '../../../lib/update/report/reportPublisher.ts';
+import { unpackReport } from '../../../lib/update/report/publishedReport.ts';
+import { ReportPublisher } from '../../../lib/update/report/reportPublisher.ts';
 import type { UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
 import { furnish, platformImage } from '../../fakes/cluster/site.ts';
