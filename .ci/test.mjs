@@ -79,16 +79,16 @@ function listFiles(words) {
 /** Returns the files in the order of their start, and whether each uses loop devices. At most two such files run at a time. */
 function plan(files) {
   const jobs = files.map((path) => {
-    const usesLoops = /support\/(loopDevice|simulatedCluster)\.ts|losetup/.test(readFileSync(path, 'utf8'));
-    return { path, usesLoops, rank: rank(path, usesLoops) };
+    const usesLoops = /support\/loopDevice\.ts|losetup/.test(readFileSync(path, 'utf8'));
+    return { path, usesLoops, rank: rank(path) };
   });
   return jobs.sort((a, b) => b.rank - a.rank);
 }
 
-/** Orders files: loop devices first, then the longest by the last run or by size; or in random order. */
-function rank(path, usesLoops) {
+/** Orders files: the longest first, by the last run or by size; or in random order. */
+function rank(path) {
   if (seed) return parseInt(hash('sha256', seed + path).slice(0, 12), 16);
-  return (usesLoops ? 1e9 : 0) + (times[path] ?? statSync(path).size / 4);
+  return times[path] ?? statSync(path).size / 4;
 }
 
 /**
