@@ -29,6 +29,7 @@ export function guardCopies(concurrency: number, context: Context, visibleWithin
     const release = await limiter.take('plain', context.signal);
     return await action().finally(release);
   };
+  /** Returns the tags that are read for it. */
   const checkNotPruned = async (stores: readonly ContentStore[]): Promise<TagsOf> => {
     const read = async (store: ContentStore) =>
       [store, await whileLimited(() => checkRecords(store, context))] as const;
@@ -52,7 +53,9 @@ export function guardCopies(concurrency: number, context: Context, visibleWithin
   };
   const storesOf = (copied: readonly CopiedImages[]): ContentStore[] => copied.map(({ store }) => store);
   return {
-    beforeCopies: checkNotPruned,
+    async beforeCopies(stores) {
+      await checkNotPruned(stores);
+    },
     async beforeReleases(copied) {
       // First the records: a run that removes releases writes its record first, and removes it last. It removes images with
       // their tags, so an image whose tag is listed needs no request of its own.

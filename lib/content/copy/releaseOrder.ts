@@ -16,7 +16,7 @@ export interface CopiedImages {
 /** Guards copies against other runs, which may remove images from the same stores. */
 export interface CopyGuard {
   /** Called before anything is copied. Throws if images are being removed. */
-  readonly beforeCopies: (stores: readonly ContentStore[]) => Promise<unknown>;
+  readonly beforeCopies: (stores: readonly ContentStore[]) => Promise<void>;
   /** Called with all images except those of releases, before these are copied. Throws if any of them was removed. */
   readonly beforeReleases: (copied: readonly CopiedImages[]) => Promise<void>;
   /** Called with all images after those of releases are copied. Returns whether all are there. */
