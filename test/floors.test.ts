@@ -424,6 +424,21 @@ describe('the floors', () => {
   });
 });
 
+describe('a command', () => {
+  it('is loaded by one import(), which is not in its own file', () => {
+    const loaders = sources.filter(({ path, imports }) =>
+      imports.some(({ name, kind }) => path.startsWith('cmd/') && kind === 'dynamic' && /^(lib|cmd)\//.test(name)),
+    );
+    expect(loaders.map(({ path }) => path)).to.deep.equal([
+      'cmd/cli/commands/commonCommands.ts',
+      'cmd/cli/completion/suggestions.ts',
+      'cmd/cli/program.ts',
+      'cmd/execute.ts',
+      ...['mirror-registry', 'release-mirror-config', 'upgrade-bundle'].map((program) => `cmd/${program}/commands.ts`),
+    ]);
+  });
+});
+
 describe('the help of a program', () => {
   it('loads nothing of the library that takes time', () => {
     const loaded = new Set<string>();

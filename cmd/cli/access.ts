@@ -1,7 +1,7 @@
 import manifest from '../../package.json' with { type: 'json' };
 import { Credentials } from '../../lib/content/registry/auth/credentials.ts';
 import { MirrorSets, readMirrorSets } from '../../lib/content/registry/mirrors.ts';
-import type { Registries, RegistryAccess } from '../../lib/content/registry/registries.ts';
+import { Registries, type RegistryAccess } from '../../lib/content/registry/registries.ts';
 import type { Context } from '../../lib/context.ts';
 import type { Arguments } from './command.ts';
 import { parseDuration } from './values/duration.ts';
@@ -35,7 +35,6 @@ export async function openRegistries(
   environment: NodeJS.ProcessEnv,
   context: Context,
 ): Promise<Registries> {
-  const { Registries } = await import('../../lib/content/registry/registries.ts');
   return new Registries(await openAccess(args, environment), context);
 }
 

@@ -1,11 +1,12 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { BackupPlan } from '../../lib/registry-host/backup/backup.ts';
+import { backUpRegistry, planBackup, type BackupPlan } from '../../lib/registry-host/backup/backup.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatBytes, formatCount } from '../cli/format.ts';
 import { checkPlace, dryRunOf, formatOption } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, requestOf } from './options.ts';
 import { Lines } from '../../lib/lines.ts';
+import { sumSizes } from '../../lib/content/oci/descriptor.ts';
 
 const usualName = 'mirror-registry-backup.tar';
 
@@ -38,8 +39,6 @@ export const command = defineCommand({
     ['--output=/media/usb/registry.tar --images', 'Back up everything, to move the registry to another host'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { backUpRegistry, planBackup } = await import('../../lib/registry-host/backup/backup.ts');
-    const { sumSizes } = await import('../../lib/content/oci/descriptor.ts');
     const { images: withImages, dryRun } = args;
     const isFolder = await stat(args.output).then(
       (stats) => stats.isDirectory(),

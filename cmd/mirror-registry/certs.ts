@@ -1,6 +1,13 @@
 import type { Context } from '../../lib/context.ts';
 import { changeCertificates } from '../../lib/registry-host/change/certificateChange.ts';
-import type { Renewal, RenewalOptions } from '../../lib/registry-host/certificates/renewal.ts';
+import {
+  findRenewals,
+  renewCertificates,
+  type Renewal,
+  type RenewalOptions,
+} from '../../lib/registry-host/certificates/renewal.ts';
+import { readCertificates, trustedAuthorities } from '../../lib/registry-host/certificates/certificates.ts';
+import { formatTrust } from '../../lib/registry-host/certificates/trust.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { dryRunOf, outputOption } from '../cli/options.ts';
 import {
@@ -11,6 +18,7 @@ import {
   renewalOptions,
   requestOf,
 } from './options.ts';
+import { describeRenewal, describeStatus, describeAuthorities } from './certsReport.ts';
 
 /** `certs`: shows and renews the certificates of a mirror registry. */
 export const command = defineCommand({
@@ -53,11 +61,6 @@ export const command = defineCommand({
     ['trust', 'Print what clusters and hosts need to trust the registry'],
   ],
   async run(args, { terminal, environment, context }) {
-    const { readCertificates, trustedAuthorities } =
-      await import('../../lib/registry-host/certificates/certificates.ts');
-    const { findRenewals, renewCertificates } = await import('../../lib/registry-host/certificates/renewal.ts');
-    const { formatTrust } = await import('../../lib/registry-host/certificates/trust.ts');
-    const { describeRenewal, describeStatus, describeAuthorities } = await import('./certsReport.ts');
     const { action, output, newCa, force } = args;
     const dryRun = args.dryRun !== 'none';
     const options = { ...(await renewalOf(args, new Date())), force, newAuthority: newCa };

@@ -4,6 +4,7 @@ import { findInstallation, registryHostOptions, podmanOption, renewalOptions } f
 import { exitCodeOf, formatPlan, makePlan, planOptions, toPlainPlan } from './planReport.ts';
 import { bundlePositional, withBundle, upgradeOptions } from './target.ts';
 import { Lines } from '../../lib/lines.ts';
+import { formatTimer } from './timer.ts';
 
 /** `plan`: shows the changes of an upgrade. */
 export const command = defineCommand({
@@ -30,7 +31,6 @@ export const command = defineCommand({
   ],
   async run(given, { terminal, environment, executable, context, setExitCode }) {
     const args = withBundle(given);
-    const { formatTimer } = await import('./timer.ts');
     if (args.timer && args.output !== undefined) throw new PluginError('usage', '--timer excludes --output');
     if (args.timer) {
       const { installation } = await findInstallation(args, environment);

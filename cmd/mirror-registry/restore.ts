@@ -1,4 +1,4 @@
-import type { RestorePlan } from '../../lib/registry-host/backup/restore.ts';
+import { planRestore, restoreBackup, type RestorePlan } from '../../lib/registry-host/backup/restore.ts';
 import { isHost } from '../../lib/registry-host/certificates/renewal.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { defineCommand } from '../cli/command.ts';
@@ -39,7 +39,6 @@ export const command = defineCommand({
     ['registry.tar --hostname=registry2.example.com', 'Move a registry to this host, under another name'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { planRestore, restoreBackup } = await import('../../lib/registry-host/backup/restore.ts');
     const { file: input, hostname, output } = args;
     const dryRun = args.dryRun !== 'none';
     const renewal = await renewalOf({ ...args, renewBefore: 0 }, new Date());

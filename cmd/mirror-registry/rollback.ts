@@ -1,5 +1,11 @@
 import { PluginError } from '../../lib/errors.ts';
-import type { RollbackPlan } from '../../lib/registry-host/change/rollback.ts';
+import {
+  abandonChange,
+  dropBackups,
+  planRollback,
+  rollBackRegistry,
+  type RollbackPlan,
+} from '../../lib/registry-host/change/rollback.ts';
 import { timeOf, type UpgradeJournal } from '../../lib/registry-host/change/upgradeJournal.ts';
 import { readDigest } from '../cli/values/checks.ts';
 import { defineCommand } from '../cli/command.ts';
@@ -41,8 +47,6 @@ export const command = defineCommand({
     ['--bundle=mirror-registry-2.0.7-x86_64.tar', 'Roll back with images that podman no longer has'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { abandonChange, dropBackups, planRollback, rollBackRegistry } =
-      await import('../../lib/registry-host/change/rollback.ts');
     const { yes, abandon, dropBackups: isDropping, output } = args;
     const dryRun = args.dryRun !== 'none';
     if (abandon && (dryRun || isDropping)) {

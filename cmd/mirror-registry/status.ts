@@ -1,11 +1,12 @@
 import type { Inherited, Installation } from '../../lib/registry-host/installation.ts';
-import type { Revertible } from '../../lib/registry-host/change/rollback.ts';
+import { findRevertible, findUnfinished, type Revertible } from '../../lib/registry-host/change/rollback.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatTable } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
 import { findInstallation, registryHostOptions } from './options.ts';
 import { describeUnfinished } from './planReport.ts';
 import { Lines } from '../../lib/lines.ts';
+import { listChangedUnits, readState } from '../../lib/registry-host/detect/registryState.ts';
 
 /** `status`: shows the mirror registry of this host. */
 export const command = defineCommand({
@@ -19,8 +20,6 @@ export const command = defineCommand({
     ['--root=/mnt -o json', 'Show the mirror registry of a mounted disk, for a script'],
   ],
   async run(args, { terminal, environment, context }) {
-    const { findRevertible, findUnfinished } = await import('../../lib/registry-host/change/rollback.ts');
-    const { listChangedUnits, readState } = await import('../../lib/registry-host/detect/registryState.ts');
     const detected = await findInstallation(args, environment);
     const { installation, files } = detected;
     const state = await readState(files, installation);

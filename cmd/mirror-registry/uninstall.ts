@@ -1,4 +1,4 @@
-import type { UninstallPlan } from '../../lib/registry-host/change/uninstall.ts';
+import { planUninstall, uninstallRegistry, type UninstallPlan } from '../../lib/registry-host/change/uninstall.ts';
 import { defineCommand } from '../cli/command.ts';
 import { askForYes, dryRunOf, outputOption, yesOption } from '../cli/options.ts';
 import { registryHostOptions, uninstallOptions, uninstallRequestOf } from './options.ts';
@@ -27,7 +27,6 @@ export const command = defineCommand({
     ['--remove-data --yes', 'Remove the registry with its data'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { planUninstall, uninstallRegistry } = await import('../../lib/registry-host/change/uninstall.ts');
     const { removeData, output } = args;
     const isUnconfirmed = removeData && !args.yes;
     const dryRun = args.dryRun !== 'none' || isUnconfirmed;

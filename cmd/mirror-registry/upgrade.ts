@@ -7,6 +7,7 @@ import { executionOptions, registryHostOptions, renewalOf, renewalOptions, reque
 import { exitCodeOf, formatPlan, makePlan, planOptions, toPlainPlan } from './planReport.ts';
 import { bundlePositional, withBundle, openTarget, releaseDigestOption, upgradeOptions } from './target.ts';
 import { joinParagraphs } from '../../lib/lines.ts';
+import { upgradeRegistry } from '../../lib/registry-host/change/upgrade.ts';
 
 /** `upgrade`: runs the plan of an upgrade. */
 export const command = defineCommand({
@@ -38,7 +39,6 @@ export const command = defineCommand({
   ],
   async run(given, { context, terminal, environment, setExitCode }) {
     const args = withBundle(given);
-    const { upgradeRegistry } = await import('../../lib/registry-host/change/upgrade.ts');
     if (args.dryRun !== 'none') {
       const { plan, unfinished, forecast } = await makePlan(args, environment, context);
       if (args.detailedExitcode) setExitCode(exitCodeOf(plan, unfinished, args));

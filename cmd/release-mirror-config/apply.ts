@@ -1,7 +1,13 @@
 import { PluginError } from '../../lib/errors.ts';
+import { applyConfiguration } from '../../lib/mirroring/configuration.ts';
 import { defineCommand, type CommandSession } from '../cli/command.ts';
 import { fileOf, filenameOption } from '../cli/values/filename.ts';
 import { clusterAccessOptions, dryRunOption, outputOption, signedImagesOption, trustOptions } from '../cli/options.ts';
+import { openAccess } from '../cli/access.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
+import { formatData } from '../cli/format.ts';
+import { trustOf } from '../cli/trust.ts';
+import { checkOutcomes, formatOutcome, toPlainOutcome, warnOfOutcomes } from './applyReport.ts';
 
 /** `apply`: applies the configuration in a folder or bundle to a cluster. */
 export const command = defineCommand({
@@ -47,12 +53,6 @@ export const command = defineCommand({
     ['-f config --allow-unsigned', 'Apply configuration that was made by hand'],
   ],
   async run(args, { context, terminal, environment, stdin }) {
-    const { applyConfiguration } = await import('../../lib/mirroring/configuration.ts');
-    const { openAccess } = await import('../cli/access.ts');
-    const { openCluster } = await import('../cli/clusterAccess.ts');
-    const { formatData } = await import('../cli/format.ts');
-    const { trustOf } = await import('../cli/trust.ts');
-    const { checkOutcomes, formatOutcome, toPlainOutcome, warnOfOutcomes } = await import('./applyReport.ts');
     const trust = { ...trustOf(args), registries: args.mirrorRegistry, catalogs: args.catalogs };
     const { overwrite, dryRun } = args;
     const path = fileOf(args.config, args.filename);

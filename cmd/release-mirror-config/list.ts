@@ -5,6 +5,11 @@ import { formatTable } from '../cli/format.ts';
 import { outputOption, registryOptions } from '../cli/options.ts';
 import { mirrorOptions } from './options.ts';
 import { Lines } from '../../lib/lines.ts';
+import { resolveArchivedPath } from '../../lib/release/graph/archivedPath.ts';
+import { namesWith, readArchivedChannels, readServedChannels, versionsOf } from '../../lib/release/graph/channels.ts';
+import { readStoredReleases } from '../../lib/mirroring/releases.ts';
+import { parseArchitecture } from '../../lib/release/version.ts';
+import { openRegistries } from '../cli/access.ts';
 
 const { 'certificate-authority': certificateAuthority, insecure } = registryOptions;
 const {
@@ -52,12 +57,6 @@ export const command = defineCommand({
     ],
   ],
   async run(args, { context, terminal, environment }) {
-    const { resolveArchivedPath } = await import('../../lib/release/graph/archivedPath.ts');
-    const { namesWith, readArchivedChannels, readServedChannels, versionsOf } =
-      await import('../../lib/release/graph/channels.ts');
-    const { readStoredReleases } = await import('../../lib/mirroring/releases.ts');
-    const { parseArchitecture } = await import('../../lib/release/version.ts');
-    const { openRegistries } = await import('../cli/access.ts');
     const { what, channel, version, graphData, fromDir: folder } = args;
     checkOptions(args);
     await using registries = await openRegistries(args, environment, context);

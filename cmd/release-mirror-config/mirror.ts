@@ -1,6 +1,14 @@
 import { defineCommand } from '../cli/command.ts';
 import { mirrorConfig, mirrorOptions } from './options.ts';
 import { Lines } from '../../lib/lines.ts';
+import { openAccess } from '../cli/access.ts';
+import { clusterOpener } from '../cli/clusterAccess.ts';
+import { listMapping, mirrorRelease } from '../../lib/mirroring/mirroring.ts';
+import { FilledRepositories } from '../../lib/mirroring/filledRepositories.ts';
+import { MirrorReport } from './summary.ts';
+import { readImageList } from './imageList.ts';
+import { readReleases, readRequest, requireTagEach } from './request.ts';
+import { listReleases } from '../../lib/mirroring/releases.ts';
 
 /** The default command: mirrors a release and its configuration. */
 export const command = defineCommand({
@@ -37,14 +45,6 @@ export const command = defineCommand({
   resumes: 'images',
   config: mirrorConfig,
   async run(args, { context, terminal, environment, stdin }) {
-    const { openAccess } = await import('../cli/access.ts');
-    const { clusterOpener } = await import('../cli/clusterAccess.ts');
-    const { listMapping, mirrorRelease } = await import('../../lib/mirroring/mirroring.ts');
-    const { FilledRepositories } = await import('../../lib/mirroring/filledRepositories.ts');
-    const { MirrorReport } = await import('./summary.ts');
-    const { readImageList } = await import('./imageList.ts');
-    const { readReleases, readRequest, requireTagEach } = await import('./request.ts');
-    const { listReleases } = await import('../../lib/mirroring/releases.ts');
     const choice = readReleases(args);
     const listed = await readImageList(args.imagesFrom, stdin);
     const request = readRequest({ ...args, additionalImage: [...args.additionalImage, ...listed] });

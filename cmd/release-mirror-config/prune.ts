@@ -1,7 +1,13 @@
 import { PluginError } from '../../lib/errors.ts';
+import { pruneTarget } from '../../lib/mirroring/prune/prune.ts';
+import { parseDestination } from '../../lib/mirroring/destination.ts';
 import { defineCommand } from '../cli/command.ts';
 import { clusterOptions, dryRunOf, outputOption, registryOptions, yesOption } from '../cli/options.ts';
+import { openAccess } from '../cli/access.ts';
+import { clusterOpener } from '../cli/clusterAccess.ts';
 import { mirrorOptions } from './options.ts';
+import { formatPruned, toPlainPruned } from './pruneReport.ts';
+import { configFolderOf } from './request.ts';
 
 const { to, 'to-dir': toDir, 'to-release-image': toReleaseImage, 'config-to-dir': configToDir } = mirrorOptions;
 const { 'idms-file': _, ...registries } = registryOptions;
@@ -43,12 +49,6 @@ export const command = defineCommand({
     ['--to-dir=/media/usb/mirror --keep=4.20.3 --yes', 'Remove all other releases from a directory'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { pruneTarget } = await import('../../lib/mirroring/prune/prune.ts');
-    const { parseDestination } = await import('../../lib/mirroring/destination.ts');
-    const { openAccess } = await import('../cli/access.ts');
-    const { clusterOpener } = await import('../cli/clusterAccess.ts');
-    const { formatPruned, toPlainPruned } = await import('./pruneReport.ts');
-    const { configFolderOf } = await import('./request.ts');
     const keep = args.keep.flatMap((each) => each.split(',')).filter((each) => each !== '');
     if (keep.length === 0)
       throw new PluginError('usage', 'no release is kept', { hint: 'Name each with --keep, such as --keep=4.20.3.' });

@@ -1,5 +1,10 @@
+import { abortUpdate, awaitAbort, chooseRecord, listRecords } from '../../lib/update/bundleRecord.ts';
+import { describeSilence } from '../../lib/update/install/agentSilence.ts';
+import { phaseOf } from '../../lib/update/upgradeBundle.ts';
 import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
+import { suffixOf } from '../release-mirror-config/applyReport.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
 import { recordArgument } from './status/record.ts';
 
 /** `abort`: aborts an update that has not begun. */
@@ -18,11 +23,6 @@ export const command = defineCommand({
   },
   examples: [['', 'Abort the update that the cluster is preparing']],
   async run(args, { context, terminal, environment }) {
-    const { abortUpdate, awaitAbort, chooseRecord, listRecords } = await import('../../lib/update/bundleRecord.ts');
-    const { describeSilence } = await import('../../lib/update/install/agentSilence.ts');
-    const { phaseOf } = await import('../../lib/update/upgradeBundle.ts');
-    const { suffixOf } = await import('../release-mirror-config/applyReport.ts');
-    const { openCluster } = await import('../cli/clusterAccess.ts');
     using cluster = await openCluster(args, environment, context, args.dryRun);
     const chosen = chooseRecord(await listRecords(cluster), args.name);
     context.log('info', `${chosen.metadata.name} is ${phaseOf(chosen)}`);

@@ -1,5 +1,5 @@
 import type { BundleEvidence } from '../../lib/bundle/identity.ts';
-import type { BundleRequest } from '../../lib/update/bundleRecord.ts';
+import { fitsSpec, allowBundle, type BundleRequest } from '../../lib/update/bundleRecord.ts';
 import { backupModes, phaseOf, type UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
 import { requireIgnorable } from '../../lib/cluster/ignoredFindings.ts';
 import type { Context } from '../../lib/context.ts';
@@ -23,31 +23,34 @@ import {
 } from './namedBundle.ts';
 import { Lines } from '../../lib/lines.ts';
 import { shellCommand } from '../../lib/shellWord.ts';
+import { checkWindow, readNeeds, findWindow, usualNeeds } from '../../lib/update/maintenanceWindow.ts';
+import { formatSubject } from '../../lib/cluster/finding.ts';
+import { findLeftOut } from '../../lib/readiness/preflight/preflight.ts';
+import { suffixOf } from '../release-mirror-config/applyReport.ts';
+import { describeWindow } from './status/statusView.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
+import { warnOfClaimedRisks } from '../cli/bundle/claimedRisks.ts';
+import { warnOfExtraImages } from '../cli/bundle/extraImages.ts';
+import { clusterWords } from '../release-mirror-config/carriedOptions.ts';
+import { formatYaml } from '../cli/format.ts';
+import { formatUnifiedDiff } from '../../lib/unifiedDiff.ts';
 
-async function checkAcknowledgement(text: string): Promise<void> {
-  const { fitsSpec } = await import('../../lib/update/bundleRecord.ts');
+function checkAcknowledgement(text: string): void {
   if (fitsSpec('acknowledge', text)) return;
   throw new PluginError('usage', `“${text}” is not the name of an acknowledgement`, {
     hint: 'It begins with ack- and a version, such as ack-4.19-kube-1.33-api-removals-in-4.20. preflight with the bundle names each that is due.',
   });
 }
 
-async function checkRisk(text: string): Promise<void> {
-  const { fitsSpec } = await import('../../lib/update/bundleRecord.ts');
+function checkRisk(text: string): void {
   if (fitsSpec('acceptRisks', text)) return;
   throw new PluginError('usage', `“${text}” is not the name of a known risk`, {
     hint: 'It is one line of at most 256 characters, as preflight with the bundle prints it.',
   });
 }
 
-async function checkWindowOption(text: string): Promise<void> {
-  const { checkWindow } = await import('../../lib/update/maintenanceWindow.ts');
+function checkWindowOption(text: string): void {
   if (text !== 'always') checkWindow(text);
-}
-
-async function checkNeeds(text: string): Promise<void> {
-  const { readNeeds } = await import('../../lib/update/maintenanceWindow.ts');
-  readNeeds(text);
 }
 
 function checkExtra(text: string): void {
@@ -80,7 +83,7 @@ const options = {
       type: 'string',
       needs: ['window'],
       describe: 'Time that must be left in a window when an update starts (default: 2h)',
-      check: checkNeeds,
+      check: (text) => void readNeeds(text),
     },
     backup: {
       type: 'string',
@@ -141,15 +144,6 @@ export const command = defineCommand({
     ['--device=/dev/sdb --digest=sha256:…', 'Allow a bundle on a device of a node'],
   ],
   async run(args, { context, terminal, environment, stdin }) {
-    const { formatSubject } = await import('../../lib/cluster/finding.ts');
-    const { findLeftOut } = await import('../../lib/readiness/preflight/preflight.ts');
-    const { allowBundle } = await import('../../lib/update/bundleRecord.ts');
-    const { suffixOf } = await import('../release-mirror-config/applyReport.ts');
-    const { describeWindow } = await import('./status/statusView.ts');
-    const { openCluster } = await import('../cli/clusterAccess.ts');
-    const { warnOfClaimedRisks } = await import('../cli/bundle/claimedRisks.ts');
-    const { warnOfExtraImages } = await import('../cli/bundle/extraImages.ts');
-    const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
     const named = requireNamed(args);
     using cluster = await openCluster(args, environment, context, args.dryRun);
     const { request, evidence } = await identifyNamed(cluster, named, args, { context, terminal, stdin });
@@ -157,7 +151,7 @@ export const command = defineCommand({
     const { base } = evidence ?? {};
     for (const { subject, message } of base?.images ? await findLeftOut(cluster, base) : [])
       context.log('warn', `${formatSubject(subject)} ${message}`);
-    await requireWindow(settings);
+    requireWindow(settings);
     const { bundle, outcome, before } = await allowBundle(cluster, { ...request, ...settings });
     warnOfExtraImages(evidence?.signed.extraImages ?? [], terminal);
     warnOfClaimedRisks(evidence?.releases ?? [], bundle.spec.acceptRisks ?? [], context);
@@ -180,8 +174,6 @@ export const command = defineCommand({
 
 /** Returns what a request changes in a record, as a unified diff of YAML; empty for nothing. */
 async function formatRecordDiff(before: UpgradeBundle | undefined, after: UpgradeBundle): Promise<string> {
-  const { formatYaml } = await import('../cli/format.ts');
-  const { formatUnifiedDiff } = await import('../../lib/unifiedDiff.ts');
   const format = ({ metadata: { name, annotations }, spec }: UpgradeBundle): Promise<string> =>
     formatYaml({ metadata: { name, annotations }, spec });
   const texts = await Promise.all([before ? format(before) : '', format(after)]);
@@ -189,9 +181,8 @@ async function formatRecordDiff(before: UpgradeBundle | undefined, after: Upgrad
 }
 
 /** Throws `usage` if no window is long enough. */
-async function requireWindow({ windows = [], windowNeeds }: Partial<BundleRequest>): Promise<void> {
+function requireWindow({ windows = [], windowNeeds }: Partial<BundleRequest>): void {
   if (windows.length === 0) return;
-  const { findWindow, usualNeeds } = await import('../../lib/update/maintenanceWindow.ts');
   const needs = windowNeeds ?? usualNeeds;
   const { open, next } = findWindow(windows, needs, Date.now());
   if (open ?? next) return;

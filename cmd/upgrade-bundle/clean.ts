@@ -2,6 +2,9 @@ import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import { recordArgument } from './status/record.ts';
 import { Lines } from '../../lib/lines.ts';
+import { cleanRecords } from '../../lib/update/bundleRecord.ts';
+import { suffixOf } from '../release-mirror-config/applyReport.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
 
 /** `clean`: removes the records of updates that have ended. */
 export const command = defineCommand({
@@ -17,9 +20,6 @@ export const command = defineCommand({
     ['4.19.4-x86-64 --dry-run', 'Show whether one could be removed'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { cleanRecords } = await import('../../lib/update/bundleRecord.ts');
-    const { suffixOf } = await import('../release-mirror-config/applyReport.ts');
-    const { openCluster } = await import('../cli/clusterAccess.ts');
     using cluster = await openCluster(args, environment, context, args.dryRun);
     const dryRun = args.dryRun !== 'none';
     const names = await cleanRecords(cluster, args.name);

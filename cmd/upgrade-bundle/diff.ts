@@ -1,9 +1,11 @@
-import type { BlobCount, ImageDiff, ReleaseDiff } from '../../lib/bundle/diff/diff.ts';
+import { diffReleases, type BlobCount, type ImageDiff, type ReleaseDiff } from '../../lib/bundle/diff/diff.ts';
 import { parseArchitecture, usualRepository } from '../../lib/release/version.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatBytes, formatFields, formatTable } from '../cli/format.ts';
 import { outputOption, registryOptions, releaseOptions } from '../cli/options.ts';
 import { Lines } from '../../lib/lines.ts';
+import { openRegistries } from '../cli/access.ts';
+import { formatDiffPage } from './report/diffReport.ts';
 
 const side = {
   type: 'string',
@@ -38,8 +40,6 @@ export const command = defineCommand({
     ['4.20.2 upgrade-4.20.3-x86_64.tar -o html > changes.html', 'Write a page for a change request'],
   ],
   async run(args, { context, terminal, environment, setExitCode }) {
-    const { diffReleases } = await import('../../lib/bundle/diff/diff.ts');
-    const { openRegistries } = await import('../cli/access.ts');
     await using registries = await openRegistries(args, environment, context);
     const access = {
       arch: parseArchitecture(args.arch ?? 'x86_64'),
@@ -49,7 +49,7 @@ export const command = defineCommand({
     const diff = await diffReleases([args.from, args.to], access, context);
     await terminal.printResult(args.output, diff, {
       words: () => toWords(diff),
-      html: async () => Lines.split((await import('./report/diffReport.ts')).formatDiffPage(diff)),
+      html: () => Lines.split(formatDiffPage(diff)),
     });
     const isSame = diff.images.length === 0 && diff.versions.every(({ from, to }) => from === to);
     if (args.exitCode && !isSame) setExitCode(1);

@@ -1,7 +1,7 @@
 import { defineCommand } from '../cli/command.ts';
 import { formatFields } from '../cli/format.ts';
 import { clusterOptions, outputOption, trustOptions } from '../cli/options.ts';
-import type { Diagnosis, FoundProgram } from './diagnosis.ts';
+import { diagnose, type Diagnosis, type FoundProgram } from './diagnosis.ts';
 import { Lines } from '../../lib/lines.ts';
 
 /** `doctor`: shows what is installed on this machine, and what commands would find. */
@@ -31,7 +31,6 @@ export const command = defineCommand({
     ['-o json', 'Print everything as JSON, for a bug report'],
   ],
   async run(args, session) {
-    const { diagnose } = await import('./diagnosis.ts');
     const diagnosis = await diagnose(args, session);
     await session.terminal.printResult(args.output, diagnosis, describe(diagnosis));
   },

@@ -1,11 +1,18 @@
 import { basename, dirname } from 'node:path';
+import { mkdir } from 'node:fs/promises';
 import { PluginError } from '../../lib/errors.ts';
 import { Lines } from '../../lib/lines.ts';
 import { shellCommand } from '../../lib/shellWord.ts';
 import { redacted } from '../../lib/urlPasswords.ts';
+import { encodeTar } from '../../lib/content/archive/tarLayout.ts';
+import { writeAtomically, writeDurably } from '../../lib/content/files/atomicWrite.ts';
+import { OpenedFolder } from '../../lib/content/files/openedFolder.ts';
+import { gatherState } from '../../lib/update/gatherState.ts';
+import { Redactor } from '../../lib/update/redaction.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatCount } from '../cli/format.ts';
 import { checkPlace, clusterAccessOptions, formatOption } from '../cli/options.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
 
 /** `gather`: writes the state of an update into a folder or a tar. */
 export const command = defineCommand({
@@ -37,13 +44,6 @@ export const command = defineCommand({
     ['--review', 'Check what is handed over before it is packed'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { mkdir } = await import('node:fs/promises');
-    const { encodeTar } = await import('../../lib/content/archive/tarLayout.ts');
-    const { writeAtomically, writeDurably } = await import('../../lib/content/files/atomicWrite.ts');
-    const { OpenedFolder } = await import('../../lib/content/files/openedFolder.ts');
-    const { gatherState } = await import('../../lib/update/gatherState.ts');
-    const { Redactor } = await import('../../lib/update/redaction.ts');
-    const { openCluster } = await import('../cli/clusterAccess.ts');
     if (args.tar && args.review) throw new PluginError('usage', '--review packs nothing, so it excludes --tar');
     using cluster = await openCluster(args, environment, context);
     const time = new Date().toISOString().replace(/[-:]|\.\d+/g, '');

@@ -1,4 +1,5 @@
-import type { InstallResult } from '../../lib/update/install/install.ts';
+import { isSea } from 'node:sea';
+import { install, planManifests, type InstallResult } from '../../lib/update/install/install.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { mirrorContents } from '../../lib/update/mirrorContent.ts';
@@ -11,6 +12,12 @@ import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 import { version } from '../cli/version.ts';
 import { screenOf, screenOptions } from './node/agentOptions.ts';
 import { Lines } from '../../lib/lines.ts';
+import { readExecutables } from '../../lib/update/install/executable.ts';
+import { formatManifest } from '../../lib/config/manifest.ts';
+import { referenceOf } from '../../lib/cluster/discovery.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
+import { formatObject } from './objectLine.ts';
+import { clusterWords } from '../release-mirror-config/carriedOptions.ts';
 
 /** `install`: installs the agents that let a cluster update itself from a bundle. */
 export const command = defineCommand({
@@ -116,20 +123,13 @@ export const command = defineCommand({
     ['-o yaml > install.yaml', 'Write the objects for a GitOps repository'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { install, planManifests } = await import('../../lib/update/install/install.ts');
-    const { readExecutables } = await import('../../lib/update/install/executable.ts');
-    const { formatManifest } = await import('../../lib/config/manifest.ts');
-    const { referenceOf } = await import('../../lib/cluster/discovery.ts');
-    const { openCluster } = await import('../cli/clusterAccess.ts');
-    const { formatObject } = await import('./objectLine.ts');
-    const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
     const { overwrite, output, dryRun, wait, metrics } = args;
     if ((args.keepImages || args.mirror) && !wait && dryRun === 'none') {
       const option = args.mirror ? '--mirror' : '--keep-images';
       throw new PluginError('usage', `${option} needs --wait: otherwise the nodes would be rebooted`);
     }
     const isPlan = output === 'yaml' && dryRun === 'client' && args.executable.length === 0;
-    const paths = isPlan || args.executable.length > 0 ? args.executable : [await findItself()];
+    const paths = isPlan || args.executable.length > 0 ? args.executable : [findItself()];
     const executables = await readExecutables(paths);
     const trust = offlineTrustOf(args);
     const admission = args.admissionPolicy === 'off' ? undefined : args.admissionPolicy;
@@ -182,8 +182,7 @@ function parseQuota(text: string): number {
   return text === 'none' ? 0 : parseSize(text);
 }
 
-async function findItself(): Promise<string> {
-  const { isSea } = await import('node:sea');
+function findItself(): string {
   if (isSea() && process.platform === 'linux') return process.execPath;
   const message = 'nodes cannot run this program as it is here: give one that they can with --executable';
   const hint =

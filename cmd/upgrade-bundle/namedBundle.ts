@@ -1,8 +1,10 @@
-import type { BundleEvidence } from '../../lib/bundle/identity.ts';
+import { identifyBundle, parseIdentity, type BundleEvidence } from '../../lib/bundle/identity.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
 import { PluginError } from '../../lib/errors.ts';
-import type { BundleRequest } from '../../lib/update/bundleRecord.ts';
+import { fitsSpec, type BundleRequest } from '../../lib/update/bundleRecord.ts';
 import type { Phase } from '../../lib/update/upgradeBundle.ts';
+import { readSmallInput } from '../../lib/content/files/smallFile.ts';
+import { addAgentTrust, checkAgents } from '../../lib/update/install/agentTrustCheck.ts';
 import { inGroup, type Arguments, type CommandSession } from '../cli/command.ts';
 import { clusterAccessOptions, signedImagesOption } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
@@ -10,8 +12,7 @@ import { digestOption, readDigest } from '../cli/values/checks.ts';
 import { fileOf, filenameOption } from '../cli/values/filename.ts';
 
 /** Checks a path on a node: absolute, without . and .. in it. Throws `usage`. */
-export async function checkNodePath(text: string): Promise<void> {
-  const { fitsSpec } = await import('../../lib/update/bundleRecord.ts');
+export function checkNodePath(text: string): void {
   if (fitsSpec('bundle.file', text) && !/(?:^|\/)\.\.?(?:\/|$)/.test(text)) return;
   const hint = text.includes('://')
     ? 'Mount it on the node first, and give the folder, such as /var/mnt/backup.'
@@ -66,9 +67,6 @@ export async function identifyNamed(
   args: NamedBundle,
   { context, terminal, stdin }: Pick<CommandSession, 'context' | 'terminal' | 'stdin'>,
 ): Promise<{ readonly request: BundleRequest; readonly evidence: BundleEvidence | undefined }> {
-  const { identifyBundle, parseIdentity } = await import('../../lib/bundle/identity.ts');
-  const { readSmallInput } = await import('../../lib/content/files/smallFile.ts');
-  const { addAgentTrust, checkAgents } = await import('../../lib/update/install/agentTrustCheck.ts');
   const hashing = { ...context, onEvent: terminal.transfer('Reading') };
   const trust = await addAgentTrust(cluster, offlineTrustOf(args), context);
   const given = args.digest === undefined ? undefined : readDigest(args.digest);

@@ -1,9 +1,9 @@
-import type { UpdatePlan } from '../../lib/bundle/verify/updatePlan.ts';
+import { planUpdate, type UpdatePlan } from '../../lib/bundle/verify/updatePlan.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
 import { nameSubject, type Finding } from '../../lib/cluster/finding.ts';
 import { isOpenBlocker, nameIgnore, requireIgnorable, severityOf } from '../../lib/cluster/ignoredFindings.ts';
-import type { Preflight } from '../../lib/readiness/preflight/preflight.ts';
-import type { ClusterSurvey } from '../../lib/readiness/preflight/survey.ts';
+import { refuseHostedControlPlane, runPreflight, type Preflight } from '../../lib/readiness/preflight/preflight.ts';
+import { surveyCluster, isOwnMirrorSet, type ClusterSurvey } from '../../lib/readiness/preflight/survey.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { shellWord } from '../../lib/shellWord.ts';
@@ -12,6 +12,20 @@ import { formatCount, formatTable } from '../cli/format.ts';
 import { clusterAccessOptions, outputOption, registryOptions } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 import { Lines } from '../../lib/lines.ts';
+import { openRegistries, tool } from '../cli/access.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
+import { readSite } from '../../lib/readiness/preflight/site.ts';
+import { formatSiteReport } from '../../lib/config/siteReport.ts';
+import { formatSiteText } from '../../lib/config/siteText.ts';
+import { writeAtomically } from '../../lib/content/files/atomicWrite.ts';
+import { readReportKey } from '../../lib/update/report/reportKey.ts';
+import { formatPreflightPage } from './report/findingsPage.ts';
+import { openBundle } from '../../lib/bundle/open.ts';
+import { sumSizes } from '../../lib/content/oci/descriptor.ts';
+import { addAgentTrust } from '../../lib/update/install/agentTrustCheck.ts';
+import { warnOfRisksIn } from '../cli/bundle/claimedRisks.ts';
+import { checkMirrors, checkQuota } from '../../lib/update/mirror/mirrorCheck.ts';
+import { mirrorPort } from '../../lib/update/mirror/mirrorUnit.ts';
 
 /** The number of findings of one kind that the table shows. */
 const shown = 10;
@@ -69,10 +83,6 @@ export const command = defineCommand({
     ['--export=site.json', 'Write a report of the site, for create --for'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { refuseHostedControlPlane, runPreflight } = await import('../../lib/readiness/preflight/preflight.ts');
-    const { surveyCluster } = await import('../../lib/readiness/preflight/survey.ts');
-    const { openRegistries, tool } = await import('../cli/access.ts');
-    const { openCluster } = await import('../cli/clusterAccess.ts');
     using cluster = await openCluster(args, environment, context);
     // Before the bundle is read, which may take minutes.
     if (args.bundle !== undefined) await refuseHostedControlPlane(cluster);
@@ -85,21 +95,13 @@ export const command = defineCommand({
     const report = await runPreflight(cluster, plan, context, { survey, mirrors, ignore: args.ignore });
     for (const name of report.unused) context.log('warn', `--ignore=${name} is not needed: there is no such blocker`);
     if (args.export !== undefined) {
-      const { readSite } = await import('../../lib/readiness/preflight/site.ts');
-      const { formatSiteReport } = await import('../../lib/config/siteReport.ts');
-      const { formatSiteText } = await import('../../lib/config/siteText.ts');
-      const { writeAtomically } = await import('../../lib/content/files/atomicWrite.ts');
-      const { readReportKey } = await import('../../lib/update/report/reportKey.ts');
       const site = await readSite(cluster, survey, report, { tool, reportKey: await readReportKey(cluster) });
       await writeAtomically(args.export, args.text ? formatSiteText(site) : formatSiteReport(site));
       context.log('info', `wrote the report of the site to ${args.export}`);
     }
     const forms = {
       words: () => toWords(report, terminal.width),
-      html: async () => {
-        const { formatPreflightPage } = await import('./report/findingsPage.ts');
-        return Lines.split(formatPreflightPage(report, { date: new Date(), tool }));
-      },
+      html: () => Lines.split(formatPreflightPage(report, { date: new Date(), tool })),
     };
     await terminal.printResult(args.output, report, forms, { blocker: 'bad', warning: 'doubtful', info: 'busy' });
     if (!report.ready) throw failureOf(report);
@@ -116,11 +118,6 @@ async function readPlan(
   args: Parameters<typeof offlineTrustOf>[0],
   context: Context,
 ): Promise<BundlePlan> {
-  const { openBundle } = await import('../../lib/bundle/open.ts');
-  const { planUpdate } = await import('../../lib/bundle/verify/updatePlan.ts');
-  const { sumSizes } = await import('../../lib/content/oci/descriptor.ts');
-  const { addAgentTrust } = await import('../../lib/update/install/agentTrustCheck.ts');
-  const { warnOfRisksIn } = await import('../cli/bundle/claimedRisks.ts');
   const trust = await addAgentTrust(cluster, offlineTrustOf(args), context);
   await using bundle = await openBundle(path, context);
   warnOfRisksIn(bundle.metadata, context);
@@ -136,10 +133,7 @@ async function checkOwnMirrors(
   isPlanned: boolean,
   context: Context,
 ): Promise<Finding[]> {
-  const { isOwnMirrorSet } = await import('../../lib/readiness/preflight/survey.ts');
   if (!isPlanned && !survey.digestMirrors.some(isOwnMirrorSet)) return [];
-  const { checkMirrors, checkQuota } = await import('../../lib/update/mirror/mirrorCheck.ts');
-  const { mirrorPort } = await import('../../lib/update/mirror/mirrorUnit.ts');
   return [
     ...(await checkMirrors(cluster, survey, isPlanned ? mirrorPort : undefined, context)),
     ...(plan ? await checkQuota(cluster, survey, plan) : []),

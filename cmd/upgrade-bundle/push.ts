@@ -1,5 +1,10 @@
 import { PluginError } from '../../lib/errors.ts';
 import { isRepository, parseRepository } from '../../lib/content/oci/reference.ts';
+import { openComplete } from '../../lib/bundle/deltaBase.ts';
+import { guardCopies } from '../../lib/mirroring/pruneGuard.ts';
+import { pushBundle } from '../../lib/bundle/deliver/push.ts';
+import { checkSigned } from '../../lib/bundle/signedBundle.ts';
+import { pushAndApply } from '../../lib/mirroring/pushedBundle.ts';
 import { checkRepository } from '../cli/values/checks.ts';
 import { defineCommand } from '../cli/command.ts';
 import {
@@ -12,7 +17,11 @@ import {
   signedImagesOption,
   trustOptions,
 } from '../cli/options.ts';
-import type { PushOutcome } from './pushReport.ts';
+import { openRegistries } from '../cli/access.ts';
+import { clusterOpener } from '../cli/clusterAccess.ts';
+import { trustOf } from '../cli/trust.ts';
+import { checkOutcomes, warnOfOutcomes } from '../release-mirror-config/applyReport.ts';
+import { formatPushed, toPlainPushed, type PushOutcome } from './pushReport.ts';
 
 const configuration = 'Configuration:';
 
@@ -76,16 +85,6 @@ export const command = defineCommand({
   ],
   resumes: 'images',
   async run(args, { context, terminal, environment }) {
-    const { openComplete } = await import('../../lib/bundle/deltaBase.ts');
-    const { guardCopies } = await import('../../lib/mirroring/pruneGuard.ts');
-    const { pushBundle } = await import('../../lib/bundle/deliver/push.ts');
-    const { checkSigned } = await import('../../lib/bundle/signedBundle.ts');
-    const { pushAndApply } = await import('../../lib/mirroring/pushedBundle.ts');
-    const { openRegistries } = await import('../cli/access.ts');
-    const { clusterOpener } = await import('../cli/clusterAccess.ts');
-    const { trustOf } = await import('../cli/trust.ts');
-    const { checkOutcomes, warnOfOutcomes } = await import('../release-mirror-config/applyReport.ts');
-    const { formatPushed, toPlainPushed } = await import('./pushReport.ts');
     const to = parseRepository(args.to);
     const mountFrom = args.mountFrom.map((text) => parseNeighbour(text, to.registry));
     const pushing = { ...context, onEvent: terminal.transfer('Pushing') };

@@ -1,4 +1,4 @@
-import type { ReceiptStatement } from '../../lib/bundle/verify/receipt.ts';
+import { openReceipt, type ReceiptStatement } from '../../lib/bundle/verify/receipt.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { digestOption, readDigest } from '../cli/values/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
@@ -35,7 +35,6 @@ export const command = defineCommand({
     ['receipt.json --key=auditor.pub --digest=sha256:…', 'Check the receipt of a bundle with this digest'],
   ],
   async run(args, { terminal }) {
-    const { openReceipt } = await import('../../lib/bundle/verify/receipt.ts');
     const file = fileOf(args);
     const digest = args.digest === undefined ? undefined : readDigest(args.digest);
     const receipt = await openReceipt(file, args.key);

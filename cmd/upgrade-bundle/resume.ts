@@ -1,5 +1,9 @@
+import { chooseRecord, listRecords, resumeUpdate } from '../../lib/update/bundleRecord.ts';
+import { isWaitingForWindow, phaseOf } from '../../lib/update/upgradeBundle.ts';
 import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
+import { suffixOf } from '../release-mirror-config/applyReport.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
 import { recordArgument } from './status/record.ts';
 
 /** `resume`: starts an update that is on hold. */
@@ -11,10 +15,6 @@ export const command = defineCommand({
   options: { ...dryRunOption, ...outputOption(), ...clusterAccessOptions },
   examples: [['', 'Start the update that is on hold']],
   async run(args, { context, terminal, environment }) {
-    const { chooseRecord, listRecords, resumeUpdate } = await import('../../lib/update/bundleRecord.ts');
-    const { isWaitingForWindow, phaseOf } = await import('../../lib/update/upgradeBundle.ts');
-    const { suffixOf } = await import('../release-mirror-config/applyReport.ts');
-    const { openCluster } = await import('../cli/clusterAccess.ts');
     using cluster = await openCluster(args, environment, context, args.dryRun);
     const chosen = chooseRecord(await listRecords(cluster), args.name);
     const { bundle, outcome } = await resumeUpdate(cluster, chosen);

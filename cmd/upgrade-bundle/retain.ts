@@ -1,4 +1,4 @@
-import type { Retention } from '../../lib/update/mirror/retainBundle.ts';
+import { retainBundle, type Retention } from '../../lib/update/mirror/retainBundle.ts';
 import { phaseOf } from '../../lib/update/upgradeBundle.ts';
 import { defineCommand } from '../cli/command.ts';
 import { dryRunOption, outputOption } from '../cli/options.ts';
@@ -11,6 +11,9 @@ import {
   requireNamed,
 } from './namedBundle.ts';
 import { Lines } from '../../lib/lines.ts';
+import { suffixOf } from '../release-mirror-config/applyReport.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
+import { clusterWords } from '../release-mirror-config/carriedOptions.ts';
 
 /** `retain`: lets a cluster keep the bundle of the release that it runs. */
 export const command = defineCommand({
@@ -27,10 +30,6 @@ export const command = defineCommand({
     ['--device=/dev/sdb --digest=sha256:…', 'Retain a bundle on a device of a node'],
   ],
   async run(args, { context, terminal, environment, stdin }) {
-    const { retainBundle } = await import('../../lib/update/mirror/retainBundle.ts');
-    const { suffixOf } = await import('../release-mirror-config/applyReport.ts');
-    const { openCluster } = await import('../cli/clusterAccess.ts');
-    const { clusterWords } = await import('../release-mirror-config/carriedOptions.ts');
     const named = requireNamed(args);
     using cluster = await openCluster(args, environment, context, args.dryRun);
     const { request, evidence } = await identifyNamed(cluster, named, args, { context, terminal, stdin });

@@ -1,7 +1,16 @@
 import { once } from 'node:events';
 import { hostname } from 'node:os';
+import { openComplete } from '../../lib/bundle/deltaBase.ts';
+import { serveBundle } from '../../lib/bundle/deliver/serve.ts';
+import { checkSigned } from '../../lib/bundle/signedBundle.ts';
+import { releaseRepository } from '../../lib/content/store/directory.ts';
 import { defineCommand } from '../cli/command.ts';
 import { baseOption, bundleArgument, registryOptions, signedImagesOption, trustOptions } from '../cli/options.ts';
+import { openRegistries } from '../cli/access.ts';
+import { parseListen } from '../cli/values/listen.ts';
+import { warnOfExtraImages } from '../cli/bundle/extraImages.ts';
+import { readToken } from '../cli/values/token.ts';
+import { nameSigners, toPlainSigned, trustOf } from '../cli/trust.ts';
 
 /** `serve`: serves a bundle as a registry. */
 export const command = defineCommand({
@@ -39,15 +48,6 @@ export const command = defineCommand({
     ['/dev/sdb --listen=0.0.0.0:5000 --host=registry.example.com', 'Serve it under an additional host name'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { openComplete } = await import('../../lib/bundle/deltaBase.ts');
-    const { serveBundle } = await import('../../lib/bundle/deliver/serve.ts');
-    const { checkSigned } = await import('../../lib/bundle/signedBundle.ts');
-    const { releaseRepository } = await import('../../lib/content/store/directory.ts');
-    const { openRegistries } = await import('../cli/access.ts');
-    const { parseListen } = await import('../cli/values/listen.ts');
-    const { warnOfExtraImages } = await import('../cli/bundle/extraImages.ts');
-    const { readToken } = await import('../cli/values/token.ts');
-    const { nameSigners, toPlainSigned, trustOf } = await import('../cli/trust.ts');
     const token = args.tokenFile === undefined ? undefined : await readToken(args.tokenFile);
     const place = parseListen(args.listen);
     const listen = { ...place, token, names: [...args.host, ...(isLoopback(place.host) ? [] : ownNames())] };

@@ -1,12 +1,22 @@
 import type { Cluster } from '../../lib/cluster/client.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
-import type { OSImageStreams } from '../../lib/release/osImageStreams.ts';
-import type { StreamImages } from '../../lib/update/osImageStreamWrite.ts';
+import { readStreamsOf, type OSImageStreams } from '../../lib/release/osImageStreams.ts';
+import {
+  planOSImageStream,
+  readStreamSite,
+  writeOSImageStream,
+  type StreamImages,
+} from '../../lib/update/osImageStreamWrite.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { bundleArgument, clusterAccessOptions, outputOption } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 import { Lines } from '../../lib/lines.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
+import { formatYaml } from '../cli/format.ts';
+import { openBundle } from '../../lib/bundle/open.ts';
+import { checkSigned } from '../../lib/bundle/signedBundle.ts';
+import { addAgentTrust } from '../../lib/update/install/agentTrustCheck.ts';
 
 /** `streams`: describes the operating system streams of a release in a cluster without a registry. */
 export const command = defineCommand({
@@ -29,10 +39,6 @@ export const command = defineCommand({
     ['upgrade-5.0.3-x86_64.tar --apply', 'Write it, while the update runs'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { planOSImageStream, readStreamSite, writeOSImageStream } =
-      await import('../../lib/update/osImageStreamWrite.ts');
-    const { openCluster } = await import('../cli/clusterAccess.ts');
-    const { formatYaml } = await import('../cli/format.ts');
     using cluster = await openCluster(args, environment, context);
     const { version, images, streams } = await readStreams(args, cluster, context);
     if (!streams) {
@@ -75,10 +81,6 @@ async function readStreams(
   cluster: Cluster,
   context: Context,
 ): Promise<{ version: string; images: StreamImages; streams: OSImageStreams | undefined }> {
-  const { openBundle } = await import('../../lib/bundle/open.ts');
-  const { checkSigned } = await import('../../lib/bundle/signedBundle.ts');
-  const { readStreamsOf } = await import('../../lib/release/osImageStreams.ts');
-  const { addAgentTrust } = await import('../../lib/update/install/agentTrustCheck.ts');
   const trust = await addAgentTrust(cluster, offlineTrustOf(args), context);
   await using bundle = await openBundle(args.bundle, context);
   const releases = (await checkSigned(bundle, trust, context)).releases.map(({ release }) => release);

@@ -1,6 +1,11 @@
 import { defineCommand } from '../cli/command.ts';
 import { askForYes, clusterAccessOptions, dryRunOption, outputOption, yesOption } from '../cli/options.ts';
 import { Lines } from '../../lib/lines.ts';
+import { uninstallAgents } from '../../lib/update/install/uninstall.ts';
+import { removeMirror } from '../../lib/update/mirror/mirrorInstallation.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
+import { formatObject } from './objectLine.ts';
+import { nodeStateFolder } from '../../lib/node/machine/paths.ts';
 
 /** `uninstall`: removes the objects of `install`, and everything that the agents created. */
 export const command = defineCommand({
@@ -32,11 +37,6 @@ export const command = defineCommand({
     ['--remove-pins --yes', 'Remove the pins of the images too'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { uninstallAgents } = await import('../../lib/update/install/uninstall.ts');
-    const { removeMirror } = await import('../../lib/update/mirror/mirrorInstallation.ts');
-    const { openCluster } = await import('../cli/clusterAccess.ts');
-    const { formatObject } = await import('./objectLine.ts');
-    const { nodeStateFolder } = await import('../../lib/node/machine/paths.ts');
     const { force, removePins } = args;
     const isUnconfirmed = removePins && !args.yes && args.dryRun === 'none';
     const dryRun = isUnconfirmed ? 'client' : args.dryRun;

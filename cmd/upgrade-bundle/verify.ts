@@ -1,5 +1,5 @@
 import { findDigest } from '../../lib/bundle/sidecars.ts';
-import type { ExpectedDigest } from '../../lib/bundle/verify/verify.ts';
+import { verifyBundle, type ExpectedDigest } from '../../lib/bundle/verify/verify.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { digestOption, readDigest } from '../cli/values/checks.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
@@ -13,6 +13,16 @@ import {
   trustOptions,
 } from '../cli/options.ts';
 import { Lines } from '../../lib/lines.ts';
+import { toPlainVerified, toReceipt, formatVerified, formatVerifyJunit, verdictAccents } from './verifyReport.ts';
+import { listBadFiles, verdictError, verdictOf } from './report/verdict.ts';
+import { addBases } from '../../lib/bundle/deltaBase.ts';
+import { openBundle } from '../../lib/bundle/open.ts';
+import { readSigningKey } from '../../lib/bundle/verify/receipt.ts';
+import { listOtherKeys, loadExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
+import { openRegistries, tool } from '../cli/access.ts';
+import { warnOfRisksIn } from '../cli/bundle/claimedRisks.ts';
+import { trustOf } from '../cli/trust.ts';
+import { formatAudit } from './report/auditReport.ts';
 
 const { 'certificate-authority': authority, insecure } = registryOptions;
 
@@ -56,17 +66,6 @@ export const command = defineCommand({
     ['upgrade-4.20.3-x86_64.tar -o json --sign-key=key.pem > receipt.json', 'Write a signed report'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { toPlainVerified, toReceipt, formatVerified, formatVerifyJunit, verdictAccents } =
-      await import('./verifyReport.ts');
-    const { listBadFiles, verdictError, verdictOf } = await import('./report/verdict.ts');
-    const { addBases } = await import('../../lib/bundle/deltaBase.ts');
-    const { openBundle } = await import('../../lib/bundle/open.ts');
-    const { readSigningKey } = await import('../../lib/bundle/verify/receipt.ts');
-    const { verifyBundle } = await import('../../lib/bundle/verify/verify.ts');
-    const { listOtherKeys, loadExpectedKeys } = await import('../../lib/release/sigstore/policyKeys.ts');
-    const { openRegistries, tool } = await import('../cli/access.ts');
-    const { warnOfRisksIn } = await import('../cli/bundle/claimedRisks.ts');
-    const { trustOf } = await import('../cli/trust.ts');
     if (args.signKey !== undefined && args.output !== 'json') {
       throw new PluginError('usage', '--sign-key needs -o json');
     }
@@ -86,10 +85,7 @@ export const command = defineCommand({
     const forms = {
       words: () => formatVerified(verified),
       junit: () => Lines.split(formatVerifyJunit(report).trimEnd()),
-      html: async () => {
-        const { formatAudit } = await import('./report/auditReport.ts');
-        return Lines.split(formatAudit(report, { date: new Date(), tool, keys: expectedKeys }));
-      },
+      html: () => Lines.split(formatAudit(report, { date: new Date(), tool, keys: expectedKeys })),
     };
     const verdict = verdictOf(report);
     if (args.listBad)

@@ -4,6 +4,8 @@ import { defineCommand } from '../command.ts';
 import { plugins } from '../programChoice.ts';
 import { scripts, shells } from './scripts.ts';
 import { Lines } from '../../../lib/lines.ts';
+import { findOnPath } from '../../../lib/node/machine/programs.ts';
+import { shellWord } from '../../../lib/shellWord.ts';
 
 /** `completion`: prints a script for a shell, or the commands that link the plugins to the names by which oc and kubectl complete them. */
 export const command = defineCommand({
@@ -33,8 +35,6 @@ export const command = defineCommand({
       terminal.print(Lines.split(scripts[shell]));
       return;
     }
-    const { findOnPath } = await import('../../../lib/node/machine/programs.ts');
-    const { shellWord } = await import('../../../lib/shellWord.ts');
     const lines: string[] = [];
     for (const name of Object.values(plugins)) {
       const path = (await findOnPath(`oc-${name}`, environment)) ?? (await findOnPath(`kubectl-${name}`, environment));

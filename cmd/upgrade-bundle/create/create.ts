@@ -1,5 +1,6 @@
 import { defineCommand } from '../../cli/command.ts';
 import { bundleConfig, createOptions, createPositionals } from './createOptions.ts';
+import { runCreate } from './runCreate.ts';
 
 /** `create`: creates a bundle of a release. */
 export const command = defineCommand({
@@ -38,7 +39,6 @@ export const command = defineCommand({
   resumes: 'bytes',
   config: bundleConfig,
   async run(args, io) {
-    const { runCreate } = await import('./runCreate.ts');
     await runCreate(args, io);
   },
 });

@@ -5,7 +5,7 @@ import { planReleases } from '../../../lib/bundle/create/plannedReleases.ts';
 import { heldImagesOf } from '../../../lib/bundle/create/siteCheck.ts';
 import { parseSiteReport, siteReportLimit } from '../../../lib/config/siteReport.ts';
 import { isUpdateReport, updateReportLimits } from '../../../lib/config/updateReport.ts';
-import { isEncrypted } from '../../../lib/release/signature/encryption.ts';
+import { isEncrypted, readEncryptionKey } from '../../../lib/release/signature/encryption.ts';
 import type { SiteReport } from '../../../lib/config/siteTypes.ts';
 import type { Context } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
@@ -18,6 +18,7 @@ import {
   usualRepository,
   type Architecture,
 } from '../../../lib/release/version.ts';
+import { findReports, readReportKeyFile } from '../../../lib/update/report/reportFiles.ts';
 import { openRegistries, tool } from '../../cli/access.ts';
 import { trustOf } from '../../cli/trust.ts';
 import { parseSize } from '../../cli/values/size.ts';
@@ -53,7 +54,6 @@ export async function readSiteReport(
   const bytes = await readSmallFile(path, updateReportLimits.file);
   if (!isUpdateReport(bytes) && !isEncrypted(bytes) && bytes.length <= siteReportLimit && forKey === undefined)
     return parseSiteReport(bytes.toString(), path);
-  const { findReports, readReportKeyFile } = await import('../../../lib/update/report/reportFiles.ts');
   const keys = forKey === undefined ? [] : [await readReportKeyFile(forKey)];
   for await (const { opened, problem } of findReports(path, { keys, decryptionKey }, context)) {
     if (!opened) throw problem ?? new PluginError('invalid-file', `${path} has no report`);
@@ -151,7 +151,6 @@ async function requestReleases(
 /** Returns how drives take reports; undefined if the arguments say nothing about them. */
 async function reportsOf({ reportSpace, reportTo }: CreateArguments): Promise<CreateRequest['reports']> {
   if (reportSpace === undefined && reportTo === undefined) return undefined;
-  const { readEncryptionKey } = await import('../../../lib/release/signature/encryption.ts');
   const key = reportTo === undefined ? undefined : (await readEncryptionKey(reportTo)).key;
   const space = reportSpace === undefined ? undefined : parseReportSpace(reportSpace);
   return { ...(space !== undefined && { space }), ...(key !== undefined && { key }) };

@@ -1,10 +1,15 @@
 import { PluginError } from '../../../lib/errors.ts';
-import type { NodeDrill } from '../../../lib/readiness/drill/drill.ts';
+import { drillNode, endDrill, type NodeDrill } from '../../../lib/readiness/drill/drill.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { isDataForm } from '../../cli/format.ts';
 import { parseDuration } from '../../cli/values/duration.ts';
 import { clusterAccessOptions, outputOption, yesOption } from '../../cli/options.ts';
 import { Lines } from '../../../lib/lines.ts';
+import { listPool } from '../../../lib/readiness/drill/nodePool.ts';
+import { openCluster } from '../../cli/clusterAccess.ts';
+import { formatDrillJunit, formatDrills } from './drillText.ts';
+import { tool } from '../../cli/access.ts';
+import { formatDrillPage } from '../report/findingsPage.ts';
 
 /** `drill`: shows on a live cluster that its nodes start without a registry. */
 export const command = defineCommand({
@@ -40,11 +45,6 @@ export const command = defineCommand({
     ['worker-0 --end', 'End a drill whose command was killed'],
   ],
   async run({ node, pool, reboot, yes, end, output, ...args }, { context, terminal, environment }) {
-    const { drillNode, endDrill } = await import('../../../lib/readiness/drill/drill.ts');
-    const { listPool } = await import('../../../lib/readiness/drill/nodePool.ts');
-    const { openCluster } = await import('../../cli/clusterAccess.ts');
-    const { formatDrillJunit, formatDrills } = await import('./drillText.ts');
-    const { tool } = await import('../../cli/access.ts');
     if ((node === undefined) === (pool === undefined)) {
       throw new PluginError('usage', 'name either a node or a pool', {
         hint: 'See “oc get nodes” and “oc get machineconfigpool”.',
@@ -75,10 +75,7 @@ export const command = defineCommand({
           {
             words: () => formatDrills(drills),
             junit: () => Lines.split(formatDrillJunit(name, drills)),
-            html: async () => {
-              const { formatDrillPage } = await import('../report/findingsPage.ts');
-              return Lines.split(formatDrillPage(name, drills, { date: new Date(), tool }));
-            },
+            html: () => Lines.split(formatDrillPage(name, drills, { date: new Date(), tool })),
           },
         );
       }

@@ -1,10 +1,22 @@
 import { basename, dirname, join } from 'node:path';
 import { PluginError } from '../../../lib/errors.ts';
 import { Lines } from '../../../lib/lines.ts';
-import type { FoundReport, ReportTrust } from '../../../lib/update/report/reportFiles.ts';
+import {
+  findReports,
+  readReportKeyFile,
+  type FoundReport,
+  type ReportTrust,
+} from '../../../lib/update/report/reportFiles.ts';
+import { summarizeFleet } from '../../../lib/update/report/fleet.ts';
+import { makeFolders } from '../../../lib/content/files/disk.ts';
+import { OpenedFolder } from '../../../lib/content/files/openedFolder.ts';
+import { writeDurably } from '../../../lib/content/files/atomicWrite.ts';
+import { nameUpdateReport } from '../../../lib/config/updateReport.ts';
 import { defineCommand, type CommandSession } from '../../cli/command.ts';
 import { formatCount } from '../../cli/format.ts';
 import { outputOption } from '../../cli/options.ts';
+import { formatFleetPage } from '../report/fleetPage.ts';
+import { tool } from '../../cli/access.ts';
 import { formatFleet, formatFleetCsv } from './fleetText.ts';
 import { formatUpdateReport } from './reportText.ts';
 
@@ -53,7 +65,6 @@ export const command = defineCommand({
     ['list reports -o html > fleet.html', 'Write one page about a fleet'],
   ],
   async run(args, session) {
-    const { findReports, readReportKeyFile } = await import('../../../lib/update/report/reportFiles.ts');
     const keys = await Promise.all(args.key.map((file) => readReportKeyFile(file)));
     const trust: ReportTrust = { keys, decryptionKey: args.decryptionKey };
     const found = findReports(args.path, trust, session.context);
@@ -67,17 +78,12 @@ async function printFleet(
   output: 'json' | 'yaml' | 'csv' | 'html' | undefined,
   { terminal }: CommandSession,
 ): Promise<void> {
-  const { summarizeFleet } = await import('../../../lib/update/report/fleet.ts');
   const now = new Date();
   const clusters = await summarizeFleet(found, now.getTime());
   const forms = {
     words: () => formatFleet(clusters, terminal.width),
     csv: () => formatFleetCsv(clusters),
-    html: async () => {
-      const { formatFleetPage } = await import('../report/fleetPage.ts');
-      const { tool } = await import('../../cli/access.ts');
-      return Lines.split(formatFleetPage(clusters, { date: now, tool }));
-    },
+    html: () => Lines.split(formatFleetPage(clusters, { date: now, tool })),
   };
   await terminal.printResult(output, { clusters }, forms);
 }
@@ -133,10 +139,6 @@ async function writeReports(
   folder: string,
   log: CommandSession['context']['log'],
 ): Promise<void> {
-  const { makeFolders } = await import('../../../lib/content/files/disk.ts');
-  const { OpenedFolder } = await import('../../../lib/content/files/openedFolder.ts');
-  const { writeDurably } = await import('../../../lib/content/files/atomicWrite.ts');
-  const { nameUpdateReport } = await import('../../../lib/config/updateReport.ts');
   await makeFolders(folder, 0o755);
   let count = 0;
   for (const { opened, envelope } of found) {

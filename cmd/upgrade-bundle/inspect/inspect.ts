@@ -2,6 +2,12 @@ import { defineCommand } from '../../cli/command.ts';
 import { bundleArgument, outputOption } from '../../cli/options.ts';
 import { formatSbom, sbomFormats } from './sbom.ts';
 import { Lines } from '../../../lib/lines.ts';
+import { readBundleInventory } from '../../../lib/bundle/inspect/inventory.ts';
+import { inspectRelease } from '../../../lib/bundle/inspect/release.ts';
+import { openBundle } from '../../../lib/bundle/open.ts';
+import { tool } from '../../cli/access.ts';
+import { formatInspection } from './inspectReport.ts';
+import { formatReport } from '../report/report.ts';
 
 /** `inspect`: shows the contents of a bundle in place, without reading its blobs. */
 export const command = defineCommand({
@@ -25,11 +31,6 @@ export const command = defineCommand({
     ['upgrade-4.20.3-x86_64.tar --sbom=cyclonedx > sbom.json', 'Write a software bill of materials'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { readBundleInventory } = await import('../../../lib/bundle/inspect/inventory.ts');
-    const { inspectRelease } = await import('../../../lib/bundle/inspect/release.ts');
-    const { openBundle } = await import('../../../lib/bundle/open.ts');
-    const { tool } = await import('../../cli/access.ts');
-    const { formatInspection } = await import('./inspectReport.ts');
     await using bundle = await openBundle(args.bundle, context, { tolerant: true });
     if (args.sbom !== undefined) {
       const inventory = await readBundleInventory(bundle, context);
@@ -40,7 +41,7 @@ export const command = defineCommand({
     await terminal.printResult(args.output, inspection, {
       words: () => formatInspection(inspection, false),
       wide: () => formatInspection(inspection, true),
-      html: async () => Lines.split((await import('../report/report.ts')).formatReport(inspection)),
+      html: () => Lines.split(formatReport(inspection)),
     });
   },
 });

@@ -1,8 +1,8 @@
 import { PluginError } from '../../../lib/errors.ts';
-import type { LintReport } from '../../../lib/readiness/lint/lint.ts';
-import type { LintResult } from '../../../lib/readiness/lint/lintResult.ts';
+import { atLeast, lintSets, type LintReport } from '../../../lib/readiness/lint/lint.ts';
+import { judgeReport, type LintResult } from '../../../lib/readiness/lint/lintResult.ts';
 import { parseArchitecture, usualRepository } from '../../../lib/release/version.ts';
-import { tool } from '../../cli/access.ts';
+import { tool, openRegistries } from '../../cli/access.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { formatCount, formatYaml } from '../../cli/format.ts';
 import { outputOption, registryOptions, releaseOptions } from '../../cli/options.ts';
@@ -10,6 +10,10 @@ import { toJunit } from './lintReport.ts';
 import { toWords } from './lintReport.ts';
 import { toSarif } from './sarif.ts';
 import { Lines } from '../../../lib/lines.ts';
+import { makeBaseline, readBaseline } from '../../../lib/readiness/lint/baseline.ts';
+import { writeAtomically } from '../../../lib/content/files/atomicWrite.ts';
+import { readManifestSets } from '../../../lib/readiness/lint/manifestSource.ts';
+import { formatLintPage } from '../report/findingsPage.ts';
 
 const options = {
   against: {
@@ -72,12 +76,6 @@ export const command = defineCommand({
     ['-', 'Check a manifest from the standard input'],
   ],
   async run(args, { context, terminal, environment, stdin }) {
-    const { makeBaseline, readBaseline } = await import('../../../lib/readiness/lint/baseline.ts');
-    const { writeAtomically } = await import('../../../lib/content/files/atomicWrite.ts');
-    const { atLeast, lintSets } = await import('../../../lib/readiness/lint/lint.ts');
-    const { judgeReport } = await import('../../../lib/readiness/lint/lintResult.ts');
-    const { readManifestSets } = await import('../../../lib/readiness/lint/manifestSource.ts');
-    const { openRegistries } = await import('../../cli/access.ts');
     const entries = args.baseline === undefined ? [] : await readBaseline(args.baseline);
     await using registries = await openRegistries(args, environment, context);
     const access = {
@@ -95,10 +93,7 @@ export const command = defineCommand({
       words: () => toWords(result),
       junit: () => Lines.split(toJunit(result)),
       sarif: () => Lines.split(JSON.stringify(toSarif(result), null, 2)),
-      html: async () => {
-        const { formatLintPage } = await import('../report/findingsPage.ts');
-        return Lines.split(formatLintPage(result, { date: new Date(), tool }));
-      },
+      html: () => Lines.split(formatLintPage(result, { date: new Date(), tool })),
     });
     if (args.writeBaseline !== undefined) {
       const findings = makeBaseline(atLeast(result.findings, args.failOn), entries);

@@ -2,8 +2,14 @@ import { constants, hostname, setPriority } from 'node:os';
 import type { ServedExecutable } from '../../../lib/update/agent/agentServer.ts';
 import { executablePort, tokenPath } from '../../../lib/update/install/agentScript.ts';
 import { mountFolder } from '../../../lib/node/machine/paths.ts';
+import { runAgent } from '../../../lib/update/agent/agent.ts';
+import { pathOnHost } from '../../../lib/node/machine/host.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { parseSize } from '../../cli/values/size.ts';
+import { openCluster } from '../../cli/clusterAccess.ts';
+import { parseListen } from '../../cli/values/listen.ts';
+import { readToken } from '../../cli/values/token.ts';
+import { offlineTrustOf } from '../../cli/trust.ts';
 import { agentOptions, screenOf, screenOptions } from './agentOptions.ts';
 
 const options = {
@@ -63,12 +69,6 @@ export const command = defineCommand({
     ['--kubeconfig=config --token-file=token --media-folder=/srv/bundles', 'Run it by hand, with a folder of bundles'],
   ],
   async run(args, { context, environment }) {
-    const { runAgent } = await import('../../../lib/update/agent/agent.ts');
-    const { pathOnHost } = await import('../../../lib/node/machine/host.ts');
-    const { openCluster } = await import('../../cli/clusterAccess.ts');
-    const { parseListen } = await import('../../cli/values/listen.ts');
-    const { readToken } = await import('../../cli/values/token.ts');
-    const { offlineTrustOf } = await import('../../cli/trust.ts');
     const { root, device: devices, mountDir: place, mediaFolder: folders, diskFloor } = args;
     // All other programs of the node have precedence.
     setPriority(constants.priority.PRIORITY_BELOW_NORMAL);

@@ -1,5 +1,12 @@
 import { hostname } from 'node:os';
+import { runController } from '../../../lib/update/controller/rollout.ts';
+import { pathOnHost } from '../../../lib/node/machine/host.ts';
+import { mirrorSecretFolder } from '../../../lib/update/mirror/mirrorUnit.ts';
+import { loadReportKey, reportKeyFolder } from '../../../lib/update/report/reportKey.ts';
 import { defineCommand } from '../../cli/command.ts';
+import { tool } from '../../cli/access.ts';
+import { openCluster } from '../../cli/clusterAccess.ts';
+import { offlineTrustOf } from '../../cli/trust.ts';
 import { agentOptions } from './agentOptions.ts';
 
 /** `controller`: leads the updates of a cluster. */
@@ -16,13 +23,6 @@ export const command = defineCommand({
     ['--kubeconfig=config', 'Run it by hand'],
   ],
   async run(args, { context, environment }) {
-    const { runController } = await import('../../../lib/update/controller/rollout.ts');
-    const { pathOnHost } = await import('../../../lib/node/machine/host.ts');
-    const { mirrorSecretFolder } = await import('../../../lib/update/mirror/mirrorUnit.ts');
-    const { loadReportKey, reportKeyFolder } = await import('../../../lib/update/report/reportKey.ts');
-    const { tool } = await import('../../cli/access.ts');
-    const { openCluster } = await import('../../cli/clusterAccess.ts');
-    const { offlineTrustOf } = await import('../../cli/trust.ts');
     using cluster = await openCluster(args, environment, context);
     const node = args.nodeName ?? (environment['NODE_NAME'] || hostname());
     const folder = pathOnHost({ root: args.root, environment }, args.downloadDir);

@@ -1,3 +1,6 @@
+import { connectCluster } from '../../../lib/cluster/client.ts';
+import { runDrill } from '../../../lib/node/runtime/drillRegistry.ts';
+import { releaseNode } from '../../../lib/readiness/drill/releaseNode.ts';
 import { defineCommand } from '../../cli/command.ts';
 
 /** `drill-node`: the part of a drill that runs on its node. */
@@ -25,9 +28,6 @@ export const command = defineCommand({
   },
   examples: [['--node-name=worker-0 --until=1795000000 --registry=quay.io', 'Run the part of a drill on its node']],
   async run({ nodeName: node, until, registry: registries, afterReboot, kubeconfig }, { context, environment }) {
-    const { connectCluster } = await import('../../../lib/cluster/client.ts');
-    const { runDrill } = await import('../../../lib/node/runtime/drillRegistry.ts');
-    const { releaseNode } = await import('../../../lib/readiness/drill/releaseNode.ts');
     const host = { root: '/', environment };
     const end = await runDrill(host, { node, until, registries }, { afterReboot }, context);
     if (end === 'interrupted') return;

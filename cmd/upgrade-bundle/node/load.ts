@@ -1,7 +1,7 @@
 import { constants, setPriority } from 'node:os';
 import { type Bundle } from '../../../lib/bundle/bundle.ts';
 import { PluginError } from '../../../lib/errors.ts';
-import type { LoadResult } from '../../../lib/node/images/load.ts';
+import { completeToLoad, loadBundle, type LoadResult } from '../../../lib/node/images/load.ts';
 import type { RemoteServer } from '../../../lib/node/remoteServer.ts';
 import { findDigest } from '../../../lib/bundle/sidecars.ts';
 import type { Digest } from '../../../lib/content/oci/digest.ts';
@@ -16,6 +16,12 @@ import { readToken } from '../../cli/values/token.ts';
 import { describeSigned, nameVersions, toPlainSigned, trustOf, type PlainSigned } from '../../cli/trust.ts';
 import { nodeStateFolder } from '../../../lib/node/machine/paths.ts';
 import { Lines } from '../../../lib/lines.ts';
+import { openBundle } from '../../../lib/bundle/open.ts';
+import { checkSigned } from '../../../lib/bundle/signedBundle.ts';
+import { HostStorage } from '../../../lib/node/images/hostStorage.ts';
+import { openRemoteBundle } from '../../../lib/node/remoteBundle.ts';
+import { checkBundleDigest, fetchBundle } from '../../../lib/node/replica.ts';
+import { openRegistries } from '../../cli/access.ts';
 
 const options = {
   images: {
@@ -90,13 +96,6 @@ export const command = defineCommand({
   resumes: 'images',
   needsRoot: true,
   async run(args, { context, terminal, environment }) {
-    const { openBundle } = await import('../../../lib/bundle/open.ts');
-    const { checkSigned } = await import('../../../lib/bundle/signedBundle.ts');
-    const { HostStorage } = await import('../../../lib/node/images/hostStorage.ts');
-    const { completeToLoad, loadBundle } = await import('../../../lib/node/images/load.ts');
-    const { openRemoteBundle } = await import('../../../lib/node/remoteBundle.ts');
-    const { checkBundleDigest, fetchBundle } = await import('../../../lib/node/replica.ts');
-    const { openRegistries } = await import('../../cli/access.ts');
     const { images, allowUnsigned, parallelImages: concurrency } = args;
     // All other programs of the machine have precedence.
     setPriority(constants.priority.PRIORITY_LOW);

@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import type { RuntimeMirrorRequest } from '../../../lib/node/runtime/mirror.ts';
+import { startMirror, type RuntimeMirrorRequest } from '../../../lib/node/runtime/mirror.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { formatTable } from '../../cli/format.ts';
 import {
@@ -13,6 +13,11 @@ import {
 import { hostOptions } from './host.ts';
 import { mirrorFile } from '../../../lib/node/machine/paths.ts';
 import type { Lines } from '../../../lib/lines.ts';
+import { openComplete } from '../../../lib/bundle/deltaBase.ts';
+import { checkSigned } from '../../../lib/bundle/signedBundle.ts';
+import { openRegistries } from '../../cli/access.ts';
+import { warnOfExtraImages } from '../../cli/bundle/extraImages.ts';
+import { trustOf } from '../../cli/trust.ts';
 
 /** `mirror`: serves a bundle to this machine instead of the registries of its images. */
 export const command = defineCommand({
@@ -47,12 +52,6 @@ export const command = defineCommand({
   ],
   needsRoot: true,
   async run(args, { context, terminal, environment }) {
-    const { openComplete } = await import('../../../lib/bundle/deltaBase.ts');
-    const { checkSigned } = await import('../../../lib/bundle/signedBundle.ts');
-    const { startMirror } = await import('../../../lib/node/runtime/mirror.ts');
-    const { openRegistries } = await import('../../cli/access.ts');
-    const { warnOfExtraImages } = await import('../../cli/bundle/extraImages.ts');
-    const { trustOf } = await import('../../cli/trust.ts');
     await using bundle = await openComplete(args.bundle, { bases: args.base }, context);
     await using registries = await openRegistries(args, environment, context);
     const trust = { ...trustOf(args), fetchFile: registries.fetchFile };

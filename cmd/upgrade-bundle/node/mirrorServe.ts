@@ -1,6 +1,8 @@
 import { defineCommand } from '../../cli/command.ts';
 import { mirrorFolder, nodeStateFolder } from '../../../lib/node/machine/paths.ts';
 import { mirrorPort } from '../../../lib/update/mirror/mirrorUnit.ts';
+import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';
+import { parseListen } from '../../cli/values/listen.ts';
 
 /** `mirror-serve`: serves the bundles that a control plane node retains. */
 export const command = defineCommand({
@@ -42,8 +44,6 @@ export const command = defineCommand({
   },
   examples: [['', 'Serve the bundles of this node, as the unit of install --mirror does']],
   async run(args, { context }) {
-    const { runMirrorServer } = await import('../../../lib/update/mirror/mirrorServer.ts');
-    const { parseListen } = await import('../../cli/values/listen.ts');
     const { listen, downloadDir: folder, stateFile, interval, plainHttp } = args;
     const certificates = plainHttp ? undefined : args.certificateDir;
     await runMirrorServer(

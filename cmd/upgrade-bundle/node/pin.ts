@@ -2,7 +2,7 @@ import { listContainerImages } from '../../../lib/bundle/images.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import { checkSigned } from '../../../lib/bundle/signedBundle.ts';
 import { PluginError } from '../../../lib/errors.ts';
-import type { PinResult } from '../../../lib/node/runtime/pins.ts';
+import { writePins, unpinImages, type PinResult } from '../../../lib/node/runtime/pins.ts';
 import { defineCommand, type CommandSession } from '../../cli/command.ts';
 import { warnOfExtraImages } from '../../cli/bundle/extraImages.ts';
 import { outputOption, signedImagesOption } from '../../cli/options.ts';
@@ -40,7 +40,6 @@ export const command = defineCommand({
   ],
   needsRoot: true,
   async run(args, { context, terminal, environment }) {
-    const { writePins, unpinImages } = await import('../../../lib/node/runtime/pins.ts');
     const host = { root: args.root, environment };
     const images = args.bundle === undefined ? undefined : await readImages(args.bundle, args, { context, terminal });
     if (!images && !args.remove) throw new PluginError('usage', 'name the bundle whose images are to be kept');

@@ -2,7 +2,7 @@ import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Context } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
-import type { MediaEvent } from '../../../lib/node/media/media.ts';
+import { Media, type MediaEvent } from '../../../lib/node/media/media.ts';
 import type { FoundBundle } from '../../../lib/node/media/medium.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { formatBytes, openEventFormat } from '../../cli/format.ts';
@@ -49,7 +49,6 @@ export const command = defineCommand({
   ],
   needsRoot: true,
   async run(args, { context, terminal, environment }) {
-    const { Media } = await import('../../../lib/node/media/media.ts');
     const { root, device: devices, mountDir: place } = args;
     await checkDevices(args, context);
     const media = await Media.open({ host: { root, environment }, place, devices }, context);

@@ -7,15 +7,24 @@ import {
   type UpgradeBundle,
 } from '../../../lib/update/upgradeBundle.ts';
 import { ignoring, PluginError } from '../../../lib/errors.ts';
-import type { NodeMirror } from '../../../lib/update/mirrorStates.ts';
+import { listMirrorStates, type NodeMirror } from '../../../lib/update/mirrorStates.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { Lines } from '../../../lib/lines.ts';
+import { chooseRecord, followRecord, listRecords, readElapsed } from '../../../lib/update/bundleRecord.ts';
+import { describeClocks, describeSilence } from '../../../lib/update/install/agentSilence.ts';
+import { compareAgents, readAgentVersion } from '../../../lib/update/install/agentVersion.ts';
+import { describeSilentMirrors, silentAdvice } from '../../../lib/update/mirror/mirrorSite.ts';
+import { planClusterRestore } from '../../../lib/update/clusterRestore.ts';
 import { isDataForm, openEventFormat } from '../../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../../cli/options.ts';
+import { openCluster } from '../../cli/clusterAccess.ts';
+import { version } from '../../cli/version.ts';
 import { checkJsonPath, formatJsonPath } from './jsonPath.ts';
 import { recordArgument } from './record.ts';
 import { formatStatus, formatTitleText } from './statusText.ts';
 import { formatTitle, type ClusterStatus } from './statusView.ts';
+import { showInBrowser } from './web.ts';
+import { failureOfRestore, formatRestore } from './restoreText.ts';
 
 /** `status`: shows the progress of an update. */
 export const command = defineCommand({
@@ -42,23 +51,12 @@ export const command = defineCommand({
     ['--restore > restore.txt', 'Keep the way back before the update starts'],
   ],
   async run(args, { context, terminal, environment }) {
-    const { chooseRecord, followRecord, listRecords, readElapsed } =
-      await import('../../../lib/update/bundleRecord.ts');
-    const { describeClocks, describeSilence } = await import('../../../lib/update/install/agentSilence.ts');
-    const { compareAgents, readAgentVersion } = await import('../../../lib/update/install/agentVersion.ts');
-    const { listMirrorStates } = await import('../../../lib/update/mirrorStates.ts');
-    const { describeSilentMirrors, silentAdvice } = await import('../../../lib/update/mirror/mirrorSite.ts');
-    const { openCluster } = await import('../../cli/clusterAccess.ts');
-    const { version } = await import('../../cli/version.ts');
-    const { showInBrowser } = await import('./web.ts');
     if (args.web && (args.watch || args.output !== undefined))
       throw new PluginError('usage', '--web excludes --watch and --output');
     if (args.restore && (args.web || args.watch))
       throw new PluginError('usage', '--restore excludes --watch and --web');
     using cluster = await openCluster(args, environment, context);
     if (args.restore) {
-      const { planClusterRestore } = await import('../../../lib/update/clusterRestore.ts');
-      const { failureOfRestore, formatRestore } = await import('./restoreText.ts');
       const records = await listRecords(cluster);
       const withBackups = records.filter(({ status }) => (status?.backups ?? []).length > 0);
       const choice = args.name === undefined && withBackups.length > 0 ? withBackups : records;
