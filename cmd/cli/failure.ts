@@ -1,7 +1,7 @@
 import { isPluginError, messageOf, PluginError, type ErrorCode } from '../../lib/errors.ts';
 import { kebabCase } from './arguments.ts';
 import { callOf, defaultOf, commandNameOf, type Command, type OptionRecord, type Program } from './command.ts';
-import { formatShare } from './format.ts';
+import { formatShare } from '../../lib/byteSize.ts';
 import type { ProgressCounts } from './progress.ts';
 import type { Terminal } from './terminal.ts';
 import { withoutUrlPasswords } from '../../lib/urlPasswords.ts';

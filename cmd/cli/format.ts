@@ -1,8 +1,6 @@
-import { formatBytes, formatShare } from '../../lib/byteSize.ts';
+import { formatBytes } from '../../lib/byteSize.ts';
 import { withoutUrlPasswords } from '../../lib/urlPasswords.ts';
 import { Lines, toLine } from '../../lib/lines.ts';
-
-export { formatBytes, formatShare };
 
 /** Formats the volumes of a bundle: `5 files of 3.7 GiB: upgrade.tar.000 to upgrade.tar.004`. */
 export function formatVolumes(volumes: readonly { readonly name: string; readonly size: number }[]): string {

@@ -6,7 +6,8 @@ import { canAskPodman } from '../../lib/registry-host/releases/images.ts';
 import { forecastUpgrade, surveyHost, type Forecast } from '../../lib/registry-host/change/survey.ts';
 import { formatUnifiedDiff } from '../../lib/unifiedDiff.ts';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
-import { formatBytes, formatDuration, formatTable } from '../cli/format.ts';
+import { formatDuration, formatTable } from '../cli/format.ts';
+import { formatBytes } from '../../lib/byteSize.ts';
 import { outputOption } from '../cli/options.ts';
 import {
   executionOptions,

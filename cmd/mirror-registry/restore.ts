@@ -2,7 +2,7 @@ import { planRestore, restoreBackup, type RestorePlan } from '../../lib/registry
 import { isHost } from '../../lib/registry-host/certificates/renewal.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatBytes } from '../cli/format.ts';
+import { formatBytes } from '../../lib/byteSize.ts';
 import { dryRunOf, outputOption } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
 import { Lines } from '../../lib/lines.ts';

@@ -3,7 +3,8 @@ import type { JudgedRelease } from '../../lib/mirroring/prune/prunePlan.ts';
 import type { PruneOutcome } from '../../lib/mirroring/prune/prune.ts';
 import { formatPlace } from '../../lib/mirroring/destination.ts';
 import { askForYes } from '../cli/options.ts';
-import { formatBytes, formatCount, formatTable } from '../cli/format.ts';
+import { formatCount, formatTable } from '../cli/format.ts';
+import { formatBytes } from '../../lib/byteSize.ts';
 import { joinParagraphs, Lines } from '../../lib/lines.ts';
 
 /** Formats what a run of `prune` removed, or would remove. */

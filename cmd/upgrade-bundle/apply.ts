@@ -1,5 +1,6 @@
 import type { BundleEvidence } from '../../lib/bundle/identity.ts';
-import { fitsSpec, allowBundle, type BundleRequest } from '../../lib/update/bundleRecord.ts';
+import { allowBundle, type BundleRequest } from '../../lib/update/bundleRecord.ts';
+import { fitsSpec } from '../../lib/update/upgradeBundleDefinition.ts';
 import { backupModes, phaseOf, type UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
 import { requireIgnorable } from '../../lib/cluster/ignoredFindings.ts';
 import type { Context } from '../../lib/context.ts';

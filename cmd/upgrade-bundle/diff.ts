@@ -1,7 +1,8 @@
 import { diffReleases, type BlobCount, type ImageDiff, type ReleaseDiff } from '../../lib/bundle/diff/diff.ts';
 import { parseArchitecture, usualRepository } from '../../lib/release/version.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatBytes, formatFields, formatTable } from '../cli/format.ts';
+import { formatFields, formatTable } from '../cli/format.ts';
+import { formatBytes } from '../../lib/byteSize.ts';
 import { outputOption, registryOptions, releaseOptions } from '../cli/options.ts';
 import { Lines } from '../../lib/lines.ts';
 import { openRegistries } from '../cli/access.ts';

@@ -1,7 +1,8 @@
 import { identifyBundle, parseIdentity, type BundleEvidence } from '../../lib/bundle/identity.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { fitsSpec, type BundleRequest } from '../../lib/update/bundleRecord.ts';
+import type { BundleRequest } from '../../lib/update/bundleRecord.ts';
+import { fitsSpec } from '../../lib/update/upgradeBundleDefinition.ts';
 import type { Phase } from '../../lib/update/upgradeBundle.ts';
 import { readSmallInput } from '../../lib/content/files/smallFile.ts';
 import { addAgentTrust, checkAgents } from '../../lib/update/install/agentTrustCheck.ts';

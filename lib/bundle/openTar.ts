@@ -1,6 +1,7 @@
 import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
-import { Archive, type ArchiveEntry, type ArchiveFile } from '../content/archive/archive.ts';
+import { Archive, type ArchiveFile } from '../content/archive/archive.ts';
+import type { ArchiveEntry } from '../content/archive/tarListing.ts';
 import { releaseRepository } from '../content/store/directory.ts';
 import { DigestThread } from '../content/archive/digestThread.ts';
 import { SameBytes } from '../content/archive/sameBytes.ts';

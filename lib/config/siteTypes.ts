@@ -1,4 +1,5 @@
-import type { AdminGate, GateConditions } from '../release/adminGates.ts';
+import type { AdminGate } from '../release/adminGates.ts';
+import type { GateConditions } from '../release/runtimeGates.ts';
 
 /** An operator that OLM installed at a site. */
 export interface SiteOperator {

@@ -16,8 +16,6 @@ export interface AdminGate {
   readonly text: string;
 }
 
-export type { GateConditions };
-
 /** A release on a path of updates, with its gates for the update after it. */
 export interface GatedRelease {
   readonly version: string;

@@ -22,8 +22,6 @@ import {
 import { awaitDone, type WaitOptions } from '../waiting.ts';
 import { shellCommand } from '../shellWord.ts';
 
-export { fitsSpec } from './upgradeBundleDefinition.ts';
-
 const { apiVersion, kind } = upgradeBundleKind;
 
 /** A request to update with a bundle. A field of `spec` that is undefined is kept. */

@@ -1,5 +1,5 @@
 import type { OSImageStreams } from '../../../lib/release/osImageStreams.ts';
-import { formatBytes } from '../format.ts';
+import { formatBytes } from '../../../lib/byteSize.ts';
 
 /** Returns a row for each release that needs its operating system streams described in the cluster, and its problems. */
 export function describeStreams(releases: readonly OSImageStreams[] = []): [string, string][] {

@@ -1,6 +1,7 @@
 import { Lines, toLine } from '../../../lib/lines.ts';
 import type { FleetMember } from '../../../lib/update/report/fleet.ts';
-import { formatBytes, formatCount, formatDuration, formatTable } from '../../cli/format.ts';
+import { formatCount, formatDuration, formatTable } from '../../cli/format.ts';
+import { formatBytes } from '../../../lib/byteSize.ts';
 import { formatAge } from './reportText.ts';
 
 /** The age from which a report is called old, in seconds. */

@@ -1,7 +1,8 @@
 import type { OpenedReport } from '../../../lib/config/updateReport.ts';
 import { joinParagraphs, Lines, listBelow } from '../../../lib/lines.ts';
 import { lastUpdateOf, listSiteProblems } from '../../../lib/update/report/fleet.ts';
-import { formatBytes, formatCount, formatDuration, formatFields, formatTable } from '../../cli/format.ts';
+import { formatCount, formatDuration, formatFields, formatTable } from '../../cli/format.ts';
+import { formatBytes } from '../../../lib/byteSize.ts';
 
 const reasons = {
   Completed: 'an update has ended',

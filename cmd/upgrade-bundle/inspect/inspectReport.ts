@@ -5,7 +5,8 @@ import type { UpdateRisk } from '../../../lib/release/graph/updateGraph.ts';
 import { formatRisk } from '../../../lib/release/graph/updatePath.ts';
 import { describeProvenance } from '../report/provenance.ts';
 import { describeStreams, describeStreamSizes } from '../../cli/bundle/osImageStreams.ts';
-import { formatBytes, formatFields, formatTable, formatVolumes, nameReleases } from '../../cli/format.ts';
+import { formatFields, formatTable, formatVolumes, nameReleases } from '../../cli/format.ts';
+import { formatBytes } from '../../../lib/byteSize.ts';
 import { listExtraImages, listSkippedImages } from '../../cli/bundle/extraImages.ts';
 import { joinParagraphs, Lines } from '../../../lib/lines.ts';
 

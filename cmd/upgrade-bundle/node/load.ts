@@ -1,5 +1,5 @@
 import { constants, setPriority } from 'node:os';
-import { type Bundle } from '../../../lib/bundle/bundle.ts';
+import type { Bundle } from '../../../lib/bundle/bundle.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { completeToLoad, loadBundle, type LoadResult } from '../../../lib/node/images/load.ts';
 import type { RemoteServer } from '../../../lib/node/remoteServer.ts';
@@ -8,7 +8,8 @@ import type { Digest } from '../../../lib/content/oci/digest.ts';
 import { digestOption, readDigest } from '../../cli/values/checks.ts';
 import { defineCommand, inGroup, type Arguments } from '../../cli/command.ts';
 import { parseDuration } from '../../cli/values/duration.ts';
-import { formatBytes, formatFields } from '../../cli/format.ts';
+import { formatFields } from '../../cli/format.ts';
+import { formatBytes } from '../../../lib/byteSize.ts';
 import { baseOption, outputOption, registryOptions, signedImagesOption, trustOptions } from '../../cli/options.ts';
 import { hostOptions } from './host.ts';
 import { listExtraImages } from '../../cli/bundle/extraImages.ts';

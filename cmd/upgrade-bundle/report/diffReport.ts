@@ -1,5 +1,5 @@
 import type { BlobCount, ReleaseDiff } from '../../../lib/bundle/diff/diff.ts';
-import { formatBytes } from '../../cli/format.ts';
+import { formatBytes } from '../../../lib/byteSize.ts';
 import { markup, type Markup } from './markup.ts';
 import { formatFacts, formatPage, drawTable } from './page.ts';
 

@@ -1,5 +1,6 @@
 import type { FleetMember } from '../../../lib/update/report/fleet.ts';
-import { formatBytes, formatCount, formatDuration, formatTime } from '../../cli/format.ts';
+import { formatCount, formatDuration, formatTime } from '../../cli/format.ts';
+import { formatBytes } from '../../../lib/byteSize.ts';
 import type { PageStamp } from './findingsPage.ts';
 import { markup } from './markup.ts';
 import { formatPage, listTable } from './page.ts';

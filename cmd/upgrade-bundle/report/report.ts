@@ -7,7 +7,8 @@ import { classOf, drawFigure, type ImageClass } from './reportFigure.ts';
 import { formatFacts, formatPage, drawTable, linkTo, numberHead } from './page.ts';
 import { listVersions } from './provenance.ts';
 import { describeStreams, describeStreamSizes } from '../../cli/bundle/osImageStreams.ts';
-import { formatBytes, nameReleases } from '../../cli/format.ts';
+import { nameReleases } from '../../cli/format.ts';
+import { formatBytes } from '../../../lib/byteSize.ts';
 
 /** The number of shared blobs in the table. */
 const blobLimit = 20;

@@ -1,5 +1,5 @@
 import type { InspectedImage, Inspection } from '../../../lib/bundle/inspect/inspect.ts';
-import { formatBytes } from '../../cli/format.ts';
+import { formatBytes } from '../../../lib/byteSize.ts';
 import { markup, type Markup } from './markup.ts';
 import { layOutTreemap, type Rectangle, type Tile } from './treemap.ts';
 

@@ -1,5 +1,6 @@
 import { basename, dirname, join } from 'node:path';
-import { formatBytes, formatCount } from '../../cli/format.ts';
+import { formatCount } from '../../cli/format.ts';
+import { formatBytes } from '../../../lib/byteSize.ts';
 import { nameSome } from '../../../lib/failures.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import type { Problem } from '../../../lib/bundle/problem.ts';

@@ -1,6 +1,7 @@
 import { PluginError } from '../../../lib/errors.ts';
 import type { ClusterRestore, RestoreStep } from '../../../lib/update/clusterRestore.ts';
-import { breakHanging, formatBytes, formatFields } from '../../cli/format.ts';
+import { breakHanging, formatFields } from '../../cli/format.ts';
+import { formatBytes } from '../../../lib/byteSize.ts';
 import { Lines } from '../../../lib/lines.ts';
 
 /** Formats the steps of a restore, or why there are none. `width` is that of the terminal. Commands are not wrapped. */

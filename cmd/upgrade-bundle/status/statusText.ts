@@ -1,6 +1,7 @@
 import { phaseOf, type NodeProgress, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import type { Accents } from '../../cli/colors.ts';
-import { breakHanging, formatBar, formatBytes, formatCount, formatFields, formatTable } from '../../cli/format.ts';
+import { breakHanging, formatBar, formatCount, formatFields, formatTable } from '../../cli/format.ts';
+import { formatBytes } from '../../../lib/byteSize.ts';
 import { phaseAccents } from './record.ts';
 import {
   accentOf,

@@ -2,7 +2,7 @@ import type { Context } from '../../../lib/context.ts';
 import { isPluginError } from '../../../lib/errors.ts';
 import { servePage } from '../../../lib/content/server/pageServer.ts';
 import type { NodeProgress, UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
-import { formatBytes } from '../../cli/format.ts';
+import { formatBytes } from '../../../lib/byteSize.ts';
 import type { Terminal } from '../../cli/terminal.ts';
 import { statusPage } from './statusPage.ts';
 import { accentOf, describeImages, viewStatus, type ClusterStatus } from './statusView.ts';

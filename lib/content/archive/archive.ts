@@ -8,8 +8,6 @@ import { verifyStream, type ContentSource, type LocalContent } from '../store/st
 import { listEntries, type ArchiveEntry, type TarListing } from './tarListing.ts';
 import { findArchive, openVolume, volumeName, Volumes, type FoundArchive } from './volumes.ts';
 
-export type { ArchiveEntry };
-
 /** The bytes of a tar: open files, or a file on another machine. */
 export interface ArchiveFile extends Pick<RandomAccess, 'read'> {
   /** The size in bytes; infinite for a device. */

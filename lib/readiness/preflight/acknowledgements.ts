@@ -9,10 +9,10 @@ import {
   listGates,
   listRequiredGates,
   type AdminGate,
-  type GateConditions,
   type GatedRelease,
   type RequiredGate,
 } from '../../release/adminGates.ts';
+import type { GateConditions } from '../../release/runtimeGates.ts';
 import { isSameMinor } from '../../release/version.ts';
 import { readNode } from './node.ts';
 import { surveyedKinds, type ClusterSurvey } from './survey.ts';
