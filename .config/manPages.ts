@@ -8,10 +8,9 @@ import {
   type OptionRecord,
   type Program,
 } from '../cmd/cli/command.ts';
-import { commonOptions, versionOption } from '../cmd/cli/commonOptions.ts';
+import { commonOptions, versionOption } from '../cmd/cli/options.ts';
 import { exitMeanings } from '../cmd/cli/failure.ts';
-import { formatSection } from '../cmd/cli/commands/explainCommand.ts';
-import { listTopics } from '../cmd/cli/explanations.ts';
+import { formatSection, listTopics } from '../cmd/cli/explanations.ts';
 import { describeArgument, describeOption, groupOptions } from '../cmd/cli/help.ts';
 import manifest from '../package.json' with { type: 'json' };
 

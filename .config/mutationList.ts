@@ -16,10 +16,10 @@ export interface Mutation {
  */
 const byTest: Readonly<Record<string, readonly (readonly [file: string, text: string, replacement: string])[]>> = {
   'test/mirroring/prune/inUse.test.ts': [
-    ['lib/mirroring/prune/inUse.ts', "'initContainers', ", ''],
-    ['lib/mirroring/prune/inUse.ts', ", 'ephemeralContainers']", ']'],
-    ['lib/mirroring/prune/inUse.ts', ", 'ephemeralContainerStatuses'", ''],
-    ['lib/mirroring/prune/inUse.ts', ', ...volumes]', ']'],
+    ['lib/mirroring/prune/prunePlan.ts', "'initContainers', ", ''],
+    ['lib/mirroring/prune/prunePlan.ts', ", 'ephemeralContainers']", ']'],
+    ['lib/mirroring/prune/prunePlan.ts', ", 'ephemeralContainerStatuses'", ''],
+    ['lib/mirroring/prune/prunePlan.ts', ', ...volumes]', ']'],
     ['lib/mirroring/prune/prunePlan.ts', '[digest, ...children].some', '[digest].some'],
     ['lib/mirroring/prune/prunePlan.ts', 'needs?.versions.has(version) === true ||', ''],
   ],
@@ -119,11 +119,11 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
     ['lib/release/version.ts', 'count > longestSeries', 'false'],
   ],
   'test/release/catalog/catalog.test.ts': [
-    ['lib/release/catalog/channel.ts', '!head || others.length > 0', '!head'],
-    ['lib/release/catalog/channel.ts', '[replaces, ...skips]));\n  const [head', '[replaces]));\n  const [head'],
-    ['lib/release/catalog/channel.ts', 'entry && !chain.has(entry);', 'entry;'],
-    ['lib/release/catalog/channel.ts', '|| skips.includes(current)', ''],
-    ['lib/release/catalog/channel.ts', '...(added.get(entry) ?? [])', ''],
+    ['lib/release/catalog/selection.ts', '!head || others.length > 0', '!head'],
+    ['lib/release/catalog/selection.ts', '[replaces, ...skips]));\n  const [head', '[replaces]));\n  const [head'],
+    ['lib/release/catalog/selection.ts', 'entry && !chain.has(entry);', 'entry;'],
+    ['lib/release/catalog/selection.ts', '|| skips.includes(current)', ''],
+    ['lib/release/catalog/selection.ts', '...(added.get(entry) ?? [])', ''],
   ],
   'test/content/files/lock.test.ts': [
     ['lib/content/files/lock.ts', 'if (moved === content) await rm', 'if (moved !== "") await rm'],

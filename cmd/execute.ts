@@ -2,9 +2,9 @@ import { Readable } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
 import type { Context } from '../lib/context.ts';
 import { PluginError } from '../lib/errors.ts';
-import { Lines } from '../lib/lines.ts';
+import { Lines } from '../lib/text.ts';
 import type { Arguments, Command, Program } from './cli/command.ts';
-import type { commonOptions } from './cli/commonOptions.ts';
+import type { commonOptions } from './cli/options.ts';
 import { firstFailure, showFailure, withPointer, withResumption } from './cli/failure.ts';
 import { parse, normalizeWords, type RunCommand } from './cli/program.ts';
 import { Terminal, type OutputStream } from './cli/terminal.ts';
@@ -45,7 +45,7 @@ export interface ProgramIo {
 export async function execute(program: Program, argv: readonly string[], io: ProgramIo): Promise<number> {
   const { stdout, stderr, environment, executable, firstProgress, stdin = Readable.from([]) } = io;
   if (argv[0] === completionWord) {
-    const { answerCompletion } = await import('./cli/completion/answer.ts');
+    const { answerCompletion } = await import('./cli/completion/suggestions.ts');
     stdout.write(await answerCompletion(program, argv.slice(1), environment));
     await drain(stdout);
     return 0;

@@ -4,9 +4,8 @@ import type { Context } from './context.ts';
 import { PluginError } from './errors.ts';
 import { formatReference, parseReference, type Reference } from './content/oci/reference.ts';
 import { openArchive } from './content/archive/archive.ts';
-import { Directory } from './content/store/directory.ts';
-import { isMissing, describeReadError } from './content/files/fileContent.ts';
-import { listRepositories } from './content/store/repositories.ts';
+import { Directory, listRepositories } from './content/store/directory.ts';
+import { isMissing, describeReadError } from './content/files/fileRange.ts';
 import type { ContentSource } from './content/store/store.ts';
 import { findArchive } from './content/archive/volumes.ts';
 

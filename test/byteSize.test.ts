@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { formatBytes } from '../lib/byteSize.ts';
+import { formatBytes } from '../lib/text.ts';
 
 describe('formatBytes', () => {
   for (const [bytes, words] of [

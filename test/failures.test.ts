@@ -1,6 +1,5 @@
 import { expect } from 'chai';
-import { PluginError } from '../lib/errors.ts';
-import { collectFailures, firstMessage, nameSome } from '../lib/failures.ts';
+import { PluginError, collectFailures, firstMessage, nameSome } from '../lib/errors.ts';
 
 describe('collectFailures', () => {
   const error = (message: string): PluginError => new PluginError('unreachable', message);

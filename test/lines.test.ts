@@ -1,6 +1,5 @@
 import { expect } from 'chai';
-import { joinParagraphs, Lines, listBelow, toLine } from '../lib/lines.ts';
-import { withoutUrlPasswords } from '../lib/urlPasswords.ts';
+import { joinParagraphs, Lines, listBelow, toLine, withoutUrlPasswords } from '../lib/text.ts';
 
 describe('toLine', () => {
   it('makes one line of a text with line breaks of any kind', () => {

@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import { expect } from 'chai';
-import { shellCommand, shellWord } from '../lib/shellWord.ts';
+import { shellCommand, shellWord } from '../lib/text.ts';
 
 const hostile = [
   'upgrade-$(touch pwned).tar',

@@ -4,7 +4,7 @@ import { MirrorSets, readMirrorSets } from '../../lib/content/registry/mirrors.t
 import { Registries, type RegistryAccess } from '../../lib/content/registry/registries.ts';
 import type { Context } from '../../lib/context.ts';
 import type { Arguments } from './command.ts';
-import { parseDuration } from './values/duration.ts';
+import { parseDuration } from './values.ts';
 import { registryOptions } from './options.ts';
 
 /** The name and version of this program, for registries and for files that it writes. */

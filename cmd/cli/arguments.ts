@@ -1,9 +1,9 @@
 import { isPluginError, PluginError } from '../../lib/errors.ts';
 import { namesOf, type Command, type Option, type OptionRecord, type Suggestion } from './command.ts';
 import { readDuration } from '../../lib/waiting.ts';
-import { commonOptions } from './commonOptions.ts';
+import { commonOptions } from './options.ts';
 import { findSimilar } from './similar.ts';
-import { checkFile } from './values/file.ts';
+import { checkFile } from './values.ts';
 
 /** The most choices that an error lists beside a similar one. */
 const mostChoices = 12;

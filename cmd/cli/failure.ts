@@ -1,11 +1,9 @@
 import { isPluginError, messageOf, PluginError, type ErrorCode } from '../../lib/errors.ts';
 import { kebabCase } from './arguments.ts';
 import { callOf, defaultOf, commandNameOf, type Command, type OptionRecord, type Program } from './command.ts';
-import { formatShare } from '../../lib/byteSize.ts';
+import { formatShare, withoutUrlPasswords, shellWord } from '../../lib/text.ts';
 import type { ProgressCounts } from './progress.ts';
 import type { Terminal } from './terminal.ts';
-import { withoutUrlPasswords } from '../../lib/urlPasswords.ts';
-import { shellWord } from '../../lib/shellWord.ts';
 
 /** Returns the failure of an action whose end failed too, which JavaScript throws as one SuppressedError. */
 export function firstFailure(error: unknown): unknown {

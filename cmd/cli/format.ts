@@ -1,6 +1,4 @@
-import { formatBytes } from '../../lib/byteSize.ts';
-import { withoutUrlPasswords } from '../../lib/urlPasswords.ts';
-import { Lines, toLine } from '../../lib/lines.ts';
+import { formatBytes, withoutUrlPasswords, Lines, toLine } from '../../lib/text.ts';
 
 /** Formats the volumes of a bundle: `5 files of 3.7 GiB: upgrade.tar.000 to upgrade.tar.004`. */
 export function formatVolumes(volumes: readonly { readonly name: string; readonly size: number }[]): string {

@@ -10,9 +10,11 @@ import {
   type Option,
   type OptionRecord,
   type Program,
+  defineCommand,
 } from './command.ts';
-import { commonOptions, withVersion } from './commonOptions.ts';
+import { commonOptions, withVersion, clusterAccessOptions } from './options.ts';
 import { breakLine, defaultWidth } from './format.ts';
+import { Lines } from '../../lib/text.ts';
 
 /** The group of options that only the command `options` lists. */
 export const clusterGroup = 'Cluster:';
@@ -24,7 +26,7 @@ const usualGroup = 'Usual:';
 const widestName = 40;
 
 /** The layout of a help: its width in characters, and whether it lists commands that DaemonSets run. */
-export interface HelpLayout {
+interface HelpLayout {
   readonly width?: number;
   readonly isWhole?: boolean;
 }
@@ -59,7 +61,7 @@ export async function formatHelp(
 }
 
 /** Returns a list of options under a heading, as a help text shows them. */
-export function formatOptionList(heading: string, options: OptionRecord, width = defaultWidth): string {
+function formatOptionList(heading: string, options: OptionRecord, width = defaultWidth): string {
   return formatRows(heading, Object.entries(options).map(describeOption), width);
 }
 
@@ -155,3 +157,14 @@ function wrap(text: string, width: number): string {
     .flatMap((line) => (line.startsWith(' ') ? [line] : breakLine(line, width)))
     .join('\n');
 }
+
+/** `options`: lists the options of the cluster connection. */
+export const command = defineCommand({
+  options: {},
+  examples: [['', 'List the options that choose the cluster']],
+  run(_, { terminal }) {
+    const heading = 'The following options can be passed to any command that uses a cluster:';
+    terminal.print(Lines.split(formatOptionList(heading, clusterAccessOptions, terminal.textWidth)));
+    return Promise.resolve();
+  },
+});

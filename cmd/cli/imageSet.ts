@@ -1,6 +1,6 @@
 import { PluginError } from '../../lib/errors.ts';
 import { isFields, type Fields } from '../../lib/fields.ts';
-import { listBelow } from '../../lib/lines.ts';
+import { listBelow } from '../../lib/text.ts';
 import type { OptionRecord } from './command.ts';
 import { findSimilar } from './similar.ts';
 

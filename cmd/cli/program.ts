@@ -11,7 +11,7 @@ import {
   type OptionRecord,
   type Program,
 } from './command.ts';
-import { commonOptions, normalizeWord, versionOption, withVersion } from './commonOptions.ts';
+import { commonOptions, normalizeWord, versionOption, withVersion } from './options.ts';
 import { defaultWidth } from './format.ts';
 import { formatHelp } from './help.ts';
 import type { FiledValues } from './optionFile.ts';

@@ -1,6 +1,6 @@
 import type { TransferEvent } from '../../lib/context.ts';
 import { formatBar, formatDuration } from './format.ts';
-import { formatBytes, formatShare } from '../../lib/byteSize.ts';
+import { formatBytes, formatShare } from '../../lib/text.ts';
 
 /** The time over which the rate is measured, in milliseconds. A transfer without a byte in this time has stalled. */
 const rateWindow = 15_000;

@@ -2,8 +2,7 @@ import type { ChalkInstance } from 'chalk';
 import type { Ora } from 'ora';
 import type { LogLevel, TransferEvent } from '../../lib/context.ts';
 import type { ErrorCode } from '../../lib/errors.ts';
-import { Lines } from '../../lib/lines.ts';
-import { showsUnicode, toAscii } from './ascii.ts';
+import { Lines } from '../../lib/text.ts';
 import { defaultWidth, formatData, isDataForm, type DataForm } from './format.ts';
 import { hasColors, paint, type Accents, type ColorMode } from './colors.ts';
 import { Progress, type ProgressCounts } from './progress.ts';
@@ -298,4 +297,22 @@ export class Terminal {
 function isDrawable(stream: OutputStream, { TERM, CI = '' }: NodeJS.ProcessEnv): boolean {
   const isContinuous = !['', '0', 'false'].includes(CI);
   return stream.isTTY === true && TERM !== 'dumb' && !isContinuous && screenSizeOf(stream).isKnown;
+}
+
+const replacements: Readonly<Record<string, string>> = {
+  ...{ '“': '"', '”': '"', '‘': "'", '’': "'", '…': '...', '→': '->', '–': '-', '—': '-', '×': 'x', '·': '*' },
+  ...{ '█': '#', '░': '.', '\ufffd': '?' },
+};
+
+/** Returns whether a terminal shows more than ASCII: its locale is UTF-8, and it is not the Linux console, which lacks most glyphs. */
+function showsUnicode(environment: NodeJS.ProcessEnv, platform: NodeJS.Platform = process.platform): boolean {
+  const { TERM, LC_ALL, LC_CTYPE, LANG } = environment;
+  // Windows has no such variables. On macOS, terminals of editors leave them out.
+  const locale = LC_ALL || LC_CTYPE || LANG || (platform === 'linux' ? 'C' : 'UTF-8');
+  return TERM !== 'linux' && /utf-?8/i.test(locale);
+}
+
+/** Replaces the signs of this program’s own texts that are not ASCII. Names of files and people stay. */
+function toAscii(text: string): string {
+  return text.replace(/[\u0080-\uffff]/g, (sign) => replacements[sign] ?? sign);
 }

@@ -3,10 +3,9 @@ import { join } from 'node:path';
 import { backUpRegistry, planBackup, type BackupPlan } from '../../lib/registry-host/backup/backup.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatCount } from '../cli/format.ts';
-import { formatBytes } from '../../lib/byteSize.ts';
+import { formatBytes, Lines } from '../../lib/text.ts';
 import { checkPlace, dryRunOf, formatOption } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, requestOf } from './options.ts';
-import { Lines } from '../../lib/lines.ts';
 import { sumSizes } from '../../lib/content/oci/descriptor.ts';
 
 const usualName = 'mirror-registry-backup.tar';

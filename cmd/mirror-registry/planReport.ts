@@ -4,10 +4,10 @@ import { findUnfinished, type Unfinished } from '../../lib/registry-host/change/
 import { isUpToDate, type UpgradePlan } from '../../lib/registry-host/change/plan.ts';
 import { canAskPodman } from '../../lib/registry-host/releases/images.ts';
 import { forecastUpgrade, surveyHost, type Forecast } from '../../lib/registry-host/change/survey.ts';
-import { formatUnifiedDiff } from '../../lib/unifiedDiff.ts';
+import { formatUnifiedDiff } from '../cli/unifiedDiff.ts';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
 import { formatDuration, formatTable } from '../cli/format.ts';
-import { formatBytes } from '../../lib/byteSize.ts';
+import { formatBytes, joinParagraphs, Lines } from '../../lib/text.ts';
 import { outputOption } from '../cli/options.ts';
 import {
   executionOptions,
@@ -18,7 +18,6 @@ import {
   type renewalOptions,
 } from './options.ts';
 import { openTarget, type upgradeOptions } from './target.ts';
-import { joinParagraphs, Lines } from '../../lib/lines.ts';
 
 /** Options of the output of a plan. */
 export const planOptions = {

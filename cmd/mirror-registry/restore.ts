@@ -2,10 +2,9 @@ import { planRestore, restoreBackup, type RestorePlan } from '../../lib/registry
 import { isHost } from '../../lib/registry-host/certificates/renewal.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { defineCommand } from '../cli/command.ts';
-import { formatBytes } from '../../lib/byteSize.ts';
+import { formatBytes, Lines } from '../../lib/text.ts';
 import { dryRunOf, outputOption } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
-import { Lines } from '../../lib/lines.ts';
 
 // Certificates are renewed only if clients could not use them, and Quay is always restarted.
 const { 'renew-before': _renewBefore, ...certificateOptions } = renewalOptions;

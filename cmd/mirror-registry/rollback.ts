@@ -7,12 +7,12 @@ import {
   type RollbackPlan,
 } from '../../lib/registry-host/change/rollback.ts';
 import { timeOf, type UpgradeJournal } from '../../lib/registry-host/change/upgradeJournal.ts';
-import { readDigest } from '../cli/values/checks.ts';
+import { readDigest } from '../cli/values.ts';
 import { defineCommand } from '../cli/command.ts';
 import { askForYes, dryRunOf, outputOption, yesOption } from '../cli/options.ts';
 import { noTarget, openTarget, releaseDigestOption, upgradeOptions } from './target.ts';
 import { defaultRenewal, executionOptions, registryHostOptions, renewalOf, requestOf } from './options.ts';
-import { Lines } from '../../lib/lines.ts';
+import { Lines } from '../../lib/text.ts';
 
 /** `rollback`: reverts the last upgrade, or the last renewal of certificates. */
 export const command = defineCommand({

@@ -5,7 +5,7 @@ import { formatTable } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
 import { findInstallation, registryHostOptions } from './options.ts';
 import { describeUnfinished } from './planReport.ts';
-import { Lines } from '../../lib/lines.ts';
+import { Lines } from '../../lib/text.ts';
 import { listChangedUnits, readState } from '../../lib/registry-host/detect/registryState.ts';
 
 /** `status`: shows the mirror registry of this host. */

@@ -2,7 +2,7 @@ import { planUninstall, uninstallRegistry, type UninstallPlan } from '../../lib/
 import { defineCommand } from '../cli/command.ts';
 import { askForYes, dryRunOf, outputOption, yesOption } from '../cli/options.ts';
 import { registryHostOptions, uninstallOptions, uninstallRequestOf } from './options.ts';
-import { joinParagraphs, Lines } from '../../lib/lines.ts';
+import { joinParagraphs, Lines } from '../../lib/text.ts';
 
 /** `uninstall`: removes a mirror registry from its host. */
 export const command = defineCommand({

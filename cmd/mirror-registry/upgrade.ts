@@ -1,12 +1,12 @@
 import type { Installation } from '../../lib/registry-host/installation.ts';
 import type { UpgradePlan } from '../../lib/registry-host/change/plan.ts';
-import { readDigest } from '../cli/values/checks.ts';
+import { readDigest } from '../cli/values.ts';
 import { defineCommand } from '../cli/command.ts';
 import { dryRunOf } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
 import { exitCodeOf, formatPlan, makePlan, planOptions, toPlainPlan } from './planReport.ts';
 import { bundlePositional, withBundle, openTarget, releaseDigestOption, upgradeOptions } from './target.ts';
-import { joinParagraphs } from '../../lib/lines.ts';
+import { joinParagraphs } from '../../lib/text.ts';
 import { upgradeRegistry } from '../../lib/registry-host/change/upgrade.ts';
 
 /** `upgrade`: runs the plan of an upgrade. */

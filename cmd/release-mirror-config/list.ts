@@ -4,7 +4,7 @@ import { defineCommand } from '../cli/command.ts';
 import { formatTable } from '../cli/format.ts';
 import { outputOption, registryOptions } from '../cli/options.ts';
 import { mirrorOptions } from './options.ts';
-import { Lines } from '../../lib/lines.ts';
+import { Lines } from '../../lib/text.ts';
 import { resolveArchivedPath } from '../../lib/release/graph/archivedPath.ts';
 import { namesWith, readArchivedChannels, readServedChannels, versionsOf } from '../../lib/release/graph/channels.ts';
 import { readStoredReleases } from '../../lib/mirroring/releases.ts';

@@ -1,7 +1,7 @@
 import { inGroup } from '../cli/command.ts';
-import { channelOptions } from './channelRange.ts';
-import { checkImage } from '../cli/values/checks.ts';
-import { imageListOption } from './imageList.ts';
+import { channelOptions } from '../cli/channelRange.ts';
+import { checkImage } from '../cli/values.ts';
+import { imageListOption } from '../cli/imageList.ts';
 import { clusterOptions, dryRunOption, outputOption, registryOptions, trustOptions } from '../cli/options.ts';
 
 const destination = 'Destination:';

@@ -4,7 +4,7 @@ import type { MirroringRequest, ReleaseChoice } from '../../lib/mirroring/reques
 import { parseDestination } from '../../lib/mirroring/destination.ts';
 import { parseArchitecture, requireDistinct } from '../../lib/release/version.ts';
 import type { Arguments } from '../cli/command.ts';
-import { readChannelRanges } from './channelRange.ts';
+import { readChannelRanges } from '../cli/channelRange.ts';
 import { trustOf } from '../cli/trust.ts';
 import type { mirrorOptions } from './options.ts';
 

@@ -3,9 +3,9 @@ import { describeSilence } from '../../lib/update/install/agentSilence.ts';
 import { phaseOf } from '../../lib/update/upgradeBundle.ts';
 import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
-import { suffixOf } from '../release-mirror-config/applyReport.ts';
+import { suffixOf } from '../cli/applyReport.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
-import { recordArgument } from './status/record.ts';
+import { recordArgument } from './status/statusView.ts';
 
 /** `abort`: aborts an update that has not begun. */
 export const command = defineCommand({

@@ -2,7 +2,7 @@ import type { BundleEvidence } from '../../lib/bundle/identity.ts';
 import { allowBundle, type BundleRequest } from '../../lib/update/bundleRecord.ts';
 import { fitsSpec } from '../../lib/update/upgradeBundleDefinition.ts';
 import { backupModes, phaseOf, type UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
-import { requireIgnorable } from '../../lib/cluster/ignoredFindings.ts';
+import { requireIgnorable, formatSubject } from '../../lib/cluster/finding.ts';
 import type { Context } from '../../lib/context.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
@@ -22,19 +22,16 @@ import {
   identifyNamed,
   requireNamed,
 } from './namedBundle.ts';
-import { Lines } from '../../lib/lines.ts';
-import { shellCommand } from '../../lib/shellWord.ts';
+import { Lines, shellCommand } from '../../lib/text.ts';
 import { checkWindow, readNeeds, findWindow, usualNeeds } from '../../lib/update/maintenanceWindow.ts';
-import { formatSubject } from '../../lib/cluster/finding.ts';
 import { findLeftOut } from '../../lib/readiness/preflight/preflight.ts';
-import { suffixOf } from '../release-mirror-config/applyReport.ts';
+import { suffixOf } from '../cli/applyReport.ts';
 import { describeWindow } from './status/statusView.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
-import { warnOfClaimedRisks } from '../cli/bundle/claimedRisks.ts';
-import { warnOfExtraImages } from '../cli/bundle/extraImages.ts';
-import { clusterWords } from '../release-mirror-config/carriedOptions.ts';
+import { warnOfClaimedRisks, warnOfExtraImages } from '../cli/bundleFacts.ts';
+import { clusterWords } from '../cli/carriedOptions.ts';
 import { formatYaml } from '../cli/format.ts';
-import { formatUnifiedDiff } from '../../lib/unifiedDiff.ts';
+import { formatUnifiedDiff } from '../cli/unifiedDiff.ts';
 
 function checkAcknowledgement(text: string): void {
   if (fitsSpec('acknowledge', text)) return;

@@ -1,9 +1,9 @@
 import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
-import { recordArgument } from './status/record.ts';
-import { Lines } from '../../lib/lines.ts';
+import { recordArgument } from './status/statusView.ts';
+import { Lines } from '../../lib/text.ts';
 import { cleanRecords } from '../../lib/update/bundleRecord.ts';
-import { suffixOf } from '../release-mirror-config/applyReport.ts';
+import { suffixOf } from '../cli/applyReport.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 
 /** `clean`: removes the records of updates that have ended. */

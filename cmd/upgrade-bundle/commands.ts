@@ -1,5 +1,5 @@
 import type { Program } from '../cli/command.ts';
-import { optionsCommand, shellCommands, shellGroup } from '../cli/commands/commonCommands.ts';
+import { optionsCommand, shellCommands, shellGroup } from '../cli/commonCommands.ts';
 
 const make = 'Make a bundle:';
 const read = 'Read a bundle or a release:';
@@ -23,7 +23,7 @@ export const upgradeBundle: Program = {
       describe: 'Show the contents of a bundle',
       group: read,
       reflexes: ['show', 'describe', 'info', 'ls', 'open'],
-      load: () => import('./inspect/inspect.ts'),
+      load: () => import('./inspect.ts'),
     },
     {
       usage: 'diff <from> <to>',
@@ -50,13 +50,13 @@ export const upgradeBundle: Program = {
       describe: 'Check and show the reports that USB drives bring back from sites',
       group: read,
       reflexes: ['reports', 'fleet'],
-      load: () => import('./fleet/report.ts'),
+      load: () => import('./report.ts'),
     },
     {
       usage: 'lint <target>',
       describe: 'Find what needs a registry in the manifests of a release',
       group: read,
-      load: () => import('./lint/lint.ts'),
+      load: () => import('./lint.ts'),
     },
     {
       usage: 'preflight [bundle]',
@@ -69,7 +69,7 @@ export const upgradeBundle: Program = {
       usage: 'drill [node]',
       describe: 'Show on a live cluster that its nodes start without a registry',
       group: withoutRegistry,
-      load: () => import('./drill/drill.ts'),
+      load: () => import('./drill.ts'),
     },
     {
       usage: 'install',

@@ -1,12 +1,11 @@
-import { diffReleases, type BlobCount, type ImageDiff, type ReleaseDiff } from '../../lib/bundle/diff/diff.ts';
+import { diffReleases, type BlobCount, type ImageDiff, type ReleaseDiff } from '../../lib/bundle/diff.ts';
 import { parseArchitecture, usualRepository } from '../../lib/release/version.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatFields, formatTable } from '../cli/format.ts';
-import { formatBytes } from '../../lib/byteSize.ts';
+import { formatBytes, Lines } from '../../lib/text.ts';
 import { outputOption, registryOptions, releaseOptions } from '../cli/options.ts';
-import { Lines } from '../../lib/lines.ts';
 import { openRegistries } from '../cli/access.ts';
-import { formatDiffPage } from './report/diffReport.ts';
+import { markup, type Markup, formatFacts, formatPage, drawTable } from './report/page.ts';
 
 const side = {
   type: 'string',
@@ -95,4 +94,46 @@ function commitsOf({ from, to }: ImageDiff): string {
   const [before, after] = [from?.commit?.slice(0, 12), to?.commit?.slice(0, 12)];
   if (before === after) return before ?? '-';
   return [before, after].filter((commit) => commit !== undefined).join(' → ');
+}
+
+/** Formats the differences of two releases as one HTML page, which needs no other file. */
+function formatDiffPage(diff: ReleaseDiff): string {
+  const { from, to, versions, images, unchanged } = diff;
+  const title = `OpenShift ${from.version} to ${to.version} for ${to.arch}`;
+  const count = ({ blobs, bytes }: BlobCount): string => `${formatBytes(bytes)} in ${blobs} blobs`;
+  const facts = [
+    ['From', markup`<code>${from.release}</code>`],
+    ['To', markup`<code>${to.release}</code>`],
+    ['Size', `${formatBytes(from.bytes)}, then ${formatBytes(to.bytes)}`],
+    ...versions.map(({ part, from: before = 'none', to: after = 'none' }) => [part, `${before} → ${after}`] as const),
+    ['Shared', count(diff.shared)],
+    ['New', count(diff.added)],
+    ['Removed', count(diff.removed)],
+    ...(diff.steps ?? []).map(
+      (step) => [`${step.from.version} → ${step.to.version}`, `${count(step.added)} are new`] as const,
+    ),
+  ] as const;
+  const size = (bytes: number | undefined): Markup =>
+    markup`<td class="number" data-value="${bytes ?? 0}">${bytes === undefined ? '' : formatBytes(bytes)}</td>`;
+  const heads = ['Component', 'Change', 'New', 'From', 'To', 'Commit before', 'Commit'];
+  const rows = images.map(
+    ({ name, kind, newSize, fromSize, toSize, from: before, to: after }) =>
+      markup`<tr>
+        <th scope="row">${name}</th>
+        <td>${kind}</td>
+        ${size(newSize)} ${size(fromSize)} ${size(toSize)}
+        <td class="digest">${before?.commit ?? ''}</td>
+        <td class="digest">${after?.commit ?? ''}</td>
+      </tr>`,
+  );
+  return formatPage({
+    title,
+    header: markup`<p class="eyebrow">Changes between two releases</p>
+      <h1>${title}</h1>
+      <p class="notice"><strong>Not verified.</strong> This page shows what the releases say.</p>`,
+    main: markup`${formatFacts(facts)}
+      <h2>${images.length} of ${images.length + unchanged} components differ</h2>
+      ${images.length > 0 && drawTable('sortable stacked', heads, rows)}`,
+    footer: `${from.name} and ${to.name}`,
+  });
 }

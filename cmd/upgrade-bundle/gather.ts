@@ -1,9 +1,7 @@
 import { basename, dirname } from 'node:path';
 import { mkdir } from 'node:fs/promises';
 import { PluginError } from '../../lib/errors.ts';
-import { Lines } from '../../lib/lines.ts';
-import { shellCommand } from '../../lib/shellWord.ts';
-import { redacted } from '../../lib/urlPasswords.ts';
+import { Lines, shellCommand, redacted } from '../../lib/text.ts';
 import { encodeTar } from '../../lib/content/archive/tarLayout.ts';
 import { writeAtomically, writeDurably } from '../../lib/content/files/atomicWrite.ts';
 import { OpenedFolder } from '../../lib/content/files/openedFolder.ts';

@@ -7,17 +7,17 @@ import { mirrorPort } from '../../lib/update/mirror/mirrorUnit.ts';
 import { defineCommand, inGroup } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import type { Terminal } from '../cli/terminal.ts';
-import { parseSize } from '../cli/values/size.ts';
+import { parseSize } from '../cli/values.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 import { version } from '../cli/version.ts';
-import { screenOf, screenOptions } from './node/agentOptions.ts';
-import { Lines } from '../../lib/lines.ts';
+import { screenOf, screenOptions } from './node/nodeOptions.ts';
+import { Lines } from '../../lib/text.ts';
 import { readExecutables } from '../../lib/update/install/executable.ts';
 import { formatManifest } from '../../lib/config/manifest.ts';
 import { referenceOf } from '../../lib/cluster/discovery.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { formatObject } from './objectLine.ts';
-import { clusterWords } from '../release-mirror-config/carriedOptions.ts';
+import { clusterWords } from '../cli/carriedOptions.ts';
 
 /** `install`: installs the agents that let a cluster update itself from a bundle. */
 export const command = defineCommand({

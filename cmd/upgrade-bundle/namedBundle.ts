@@ -9,8 +9,7 @@ import { addAgentTrust, checkAgents } from '../../lib/update/install/agentTrustC
 import { inGroup, type Arguments, type CommandSession } from '../cli/command.ts';
 import { clusterAccessOptions, signedImagesOption } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
-import { digestOption, readDigest } from '../cli/values/checks.ts';
-import { fileOf, filenameOption } from '../cli/values/filename.ts';
+import { digestOption, readDigest, fileOf, filenameOption } from '../cli/values.ts';
 
 /** Checks a path on a node: absolute, without . and .. in it. Throws `usage`. */
 export function checkNodePath(text: string): void {

@@ -1,7 +1,7 @@
 import { agentNamespace } from '../../lib/update/upgradeBundle.ts';
 import type { ObjectReference } from '../../lib/cluster/discovery.ts';
 import { formatObjectName } from '../../lib/cluster/compatibility.ts';
-import { suffixOf, type DryRun } from '../release-mirror-config/applyReport.ts';
+import { suffixOf, type DryRun } from '../cli/applyReport.ts';
 
 /**
  * Formats the line for an object, in the words of kubectl. Adds its namespace if it is not our own:

@@ -1,29 +1,33 @@
 import { planUpdate, type UpdatePlan } from '../../lib/bundle/verify/updatePlan.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
-import { nameSubject, type Finding } from '../../lib/cluster/finding.ts';
-import { isOpenBlocker, nameIgnore, requireIgnorable, severityOf } from '../../lib/cluster/ignoredFindings.ts';
+import {
+  nameSubject,
+  type Finding,
+  isOpenBlocker,
+  nameIgnore,
+  requireIgnorable,
+  severityOf,
+} from '../../lib/cluster/finding.ts';
 import { refuseHostedControlPlane, runPreflight, type Preflight } from '../../lib/readiness/preflight/preflight.ts';
 import { surveyCluster, isOwnMirrorSet, type ClusterSurvey } from '../../lib/readiness/preflight/survey.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { shellWord } from '../../lib/shellWord.ts';
+import { shellWord, Lines } from '../../lib/text.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatCount, formatTable } from '../cli/format.ts';
 import { clusterAccessOptions, outputOption, registryOptions } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
-import { Lines } from '../../lib/lines.ts';
 import { openRegistries, tool } from '../cli/access.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { readSite } from '../../lib/readiness/preflight/site.ts';
-import { formatSiteReport } from '../../lib/config/siteReport.ts';
-import { formatSiteText } from '../../lib/config/siteText.ts';
+import { formatSiteReport, formatSiteText } from '../../lib/config/siteReport.ts';
 import { writeAtomically } from '../../lib/content/files/atomicWrite.ts';
 import { readReportKey } from '../../lib/update/report/reportKey.ts';
 import { formatPreflightPage } from './report/findingsPage.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { sumSizes } from '../../lib/content/oci/descriptor.ts';
 import { addAgentTrust } from '../../lib/update/install/agentTrustCheck.ts';
-import { warnOfRisksIn } from '../cli/bundle/claimedRisks.ts';
+import { warnOfRisksIn } from '../cli/bundleFacts.ts';
 import { checkMirrors, checkQuota } from '../../lib/update/mirror/mirrorCheck.ts';
 import { mirrorPort } from '../../lib/update/mirror/mirrorUnit.ts';
 

@@ -2,10 +2,10 @@ import { PluginError } from '../../lib/errors.ts';
 import { isRepository, parseRepository } from '../../lib/content/oci/reference.ts';
 import { openComplete } from '../../lib/bundle/deltaBase.ts';
 import { guardCopies } from '../../lib/mirroring/pruneGuard.ts';
-import { pushBundle } from '../../lib/bundle/deliver/push.ts';
-import { checkSigned } from '../../lib/bundle/signedBundle.ts';
+import { pushBundle, type PushResult } from '../../lib/bundle/push.ts';
+import { checkSigned, type SignedBundle } from '../../lib/bundle/signedBundle.ts';
 import { pushAndApply } from '../../lib/mirroring/pushedBundle.ts';
-import { checkRepository } from '../cli/values/checks.ts';
+import { checkRepository } from '../cli/values.ts';
 import { defineCommand } from '../cli/command.ts';
 import {
   baseOption,
@@ -19,9 +19,13 @@ import {
 } from '../cli/options.ts';
 import { openRegistries } from '../cli/access.ts';
 import { clusterOpener } from '../cli/clusterAccess.ts';
-import { trustOf } from '../cli/trust.ts';
-import { checkOutcomes, warnOfOutcomes } from '../release-mirror-config/applyReport.ts';
-import { formatPushed, toPlainPushed, type PushOutcome } from './pushReport.ts';
+import { trustOf, describeSigned, nameVersions, toPlainSigned } from '../cli/trust.ts';
+import { checkOutcomes, warnOfOutcomes, suffixOf, toPlainOutcome, type DryRun } from '../cli/applyReport.ts';
+import type { Applied } from '../../lib/mirroring/clusterConfig.ts';
+import { shellWord, formatBytes, Lines } from '../../lib/text.ts';
+import { formatFields } from '../cli/format.ts';
+import { listExtraImages } from '../cli/bundleFacts.ts';
+import { clusterWords, registryWords, trustWords, upgradeCommand } from '../cli/carriedOptions.ts';
 
 const configuration = 'Configuration:';
 
@@ -125,4 +129,62 @@ function parseNeighbour(text: string, registry: string): string {
   const repository = text.startsWith(`${registry}/`) ? text.slice(registry.length + 1) : text;
   if (isRepository(repository)) return repository;
   throw new PluginError('usage', `--mount-from ${text} is not a repository`);
+}
+
+/** The result of a push, and what was applied to the cluster if that was requested. */
+type PushOutcome = PushResult & Partial<Applied>;
+
+/** The arguments of a push that its report repeats. */
+interface PushArguments extends Readonly<Record<string, unknown>> {
+  readonly to: string;
+  readonly base: readonly string[];
+  readonly dryRun: DryRun;
+}
+
+/** Returns the result of a push as plain data. */
+function toPlainPushed({ applied, failure, ...result }: PushOutcome, signed: SignedBundle) {
+  return {
+    ...toPlainSigned(signed),
+    ...result,
+    command: upgradeCommand(result.release),
+    ...(applied && { applied: applied.map(toPlainOutcome), error: failure?.message }),
+  };
+}
+
+/** Formats the result of a push as text, with the commands that follow on the cluster. `path` is that of the bundle. */
+function formatPushed(result: ReturnType<typeof toPlainPushed>, path: string, args: PushArguments): Lines {
+  const { images, attachments, tags, blobs, bytes, applied, error } = result;
+  const isNew = blobs.uploaded + blobs.mounted > 0;
+  const isDry = args.dryRun !== 'none';
+  const uploaded = `${blobs.uploaded} ${isDry ? 'missing' : 'uploaded'} (${formatBytes(bytes)})`;
+  const rows = [
+    ['Release', result.release],
+    ['Version', nameVersions(result)],
+    ...describeSigned(result),
+    ['Images', `${images}, ${attachments} sigstore attachments, ${tags} tags`],
+    ...listExtraImages(result.extraImages),
+    ['Blobs', `${uploaded}, ${blobs.mounted} mounted, ${blobs.skipped} present`],
+  ];
+  const bases = args.base.map((base) => ` --base=${shellWord(base)}`).join('');
+  const again = `${shellWord(path)} --to=${shellWord(args.to)}${bases}${registryWords(args)}${trustWords(args)}`;
+  const updates = (result.releases ?? [result.release]).map(
+    (release) => `  ${upgradeCommand(release)}${clusterWords(args)}`,
+  );
+  const steps = [
+    ...(applied
+      ? []
+      : [
+          'Apply the signature of the release, and a mirror set for the destination (from a machine that reaches the cluster):',
+          `  oc adm-upgrade-bundle push ${again} --apply-config${clusterWords(args)}`,
+        ]),
+    ...(error !== undefined
+      ? []
+      : [`Update the cluster${updates.length > 1 ? ', to one release after the other' : ''}:`, ...updates]),
+  ];
+  return new Lines(
+    isNew ? (isDry ? 'Would be pushed' : 'Pushed') : 'Nothing to do: everything is present',
+    formatFields(rows),
+    ...(applied ?? []).map(({ object, outcome }) => `${object} ${outcome}${suffixOf(args.dryRun)}`),
+    ...(isDry ? [] : steps),
+  );
 }

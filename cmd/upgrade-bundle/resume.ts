@@ -2,9 +2,9 @@ import { chooseRecord, listRecords, resumeUpdate } from '../../lib/update/bundle
 import { isWaitingForWindow, phaseOf } from '../../lib/update/upgradeBundle.ts';
 import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
-import { suffixOf } from '../release-mirror-config/applyReport.ts';
+import { suffixOf } from '../cli/applyReport.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
-import { recordArgument } from './status/record.ts';
+import { recordArgument } from './status/statusView.ts';
 
 /** `resume`: starts an update that is on hold. */
 export const command = defineCommand({

@@ -10,10 +10,10 @@ import {
   identifyNamed,
   requireNamed,
 } from './namedBundle.ts';
-import { Lines } from '../../lib/lines.ts';
-import { suffixOf } from '../release-mirror-config/applyReport.ts';
+import { Lines } from '../../lib/text.ts';
+import { suffixOf } from '../cli/applyReport.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
-import { clusterWords } from '../release-mirror-config/carriedOptions.ts';
+import { clusterWords } from '../cli/carriedOptions.ts';
 
 /** `retain`: lets a cluster keep the bundle of the release that it runs. */
 export const command = defineCommand({

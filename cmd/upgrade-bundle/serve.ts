@@ -1,15 +1,14 @@
 import { once } from 'node:events';
 import { hostname } from 'node:os';
 import { openComplete } from '../../lib/bundle/deltaBase.ts';
-import { serveBundle } from '../../lib/bundle/deliver/serve.ts';
+import { serveBundle } from '../../lib/bundle/serve.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import { releaseRepository } from '../../lib/content/store/directory.ts';
 import { defineCommand } from '../cli/command.ts';
 import { baseOption, bundleArgument, registryOptions, signedImagesOption, trustOptions } from '../cli/options.ts';
 import { openRegistries } from '../cli/access.ts';
-import { parseListen } from '../cli/values/listen.ts';
-import { warnOfExtraImages } from '../cli/bundle/extraImages.ts';
-import { readToken } from '../cli/values/token.ts';
+import { parseListen, readToken } from '../cli/values.ts';
+import { warnOfExtraImages } from '../cli/bundleFacts.ts';
 import { nameSigners, toPlainSigned, trustOf } from '../cli/trust.ts';
 
 /** `serve`: serves a bundle as a registry. */

@@ -11,7 +11,7 @@ import {
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { bundleArgument, clusterAccessOptions, outputOption } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
-import { Lines } from '../../lib/lines.ts';
+import { Lines } from '../../lib/text.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { formatYaml } from '../cli/format.ts';
 import { openBundle } from '../../lib/bundle/open.ts';

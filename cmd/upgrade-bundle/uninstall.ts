@@ -1,11 +1,11 @@
 import { defineCommand } from '../cli/command.ts';
 import { askForYes, clusterAccessOptions, dryRunOption, outputOption, yesOption } from '../cli/options.ts';
-import { Lines } from '../../lib/lines.ts';
+import { Lines } from '../../lib/text.ts';
 import { uninstallAgents } from '../../lib/update/install/uninstall.ts';
 import { removeMirror } from '../../lib/update/mirror/mirrorInstallation.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { formatObject } from './objectLine.ts';
-import { nodeStateFolder } from '../../lib/node/machine/paths.ts';
+import { nodeStateFolder } from '../../lib/node/machine/host.ts';
 
 /** `uninstall`: removes the objects of `install`, and everything that the agents created. */
 export const command = defineCommand({

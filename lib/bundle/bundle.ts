@@ -1,9 +1,9 @@
-import type { ArchiveDigests } from '../content/archive/volumeDigests.ts';
-import type { Volume } from '../content/archive/volumes.ts';
+import type { ArchiveDigests, Volume } from '../content/archive/volumes.ts';
 import type { ContentSource, LocalContent } from '../content/store/store.ts';
 import type { PluginError } from '../errors.ts';
-import type { Problem } from './problem.ts';
-import type { BundleMetadata } from './metadata.ts';
+import { type BundleMetadata, metadataPath } from './metadata.ts';
+import type { Digest } from '../content/oci/digest.ts';
+import { releaseRepository, digestNamed, isTagFile } from '../content/store/directory.ts';
 
 /** The part of a bundle that some bytes belong to: a file, or the bytes of a tar between its files. */
 export type BundlePart = BundleFile | 'header' | 'padding' | 'trailing';
@@ -82,4 +82,71 @@ export interface Bundle {
    */
   scan(scanner: Scanner): Promise<ArchiveDigests | undefined>;
   [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** The kind of a file of a bundle, by its path. A file of kind `other` does not belong in a bundle. */
+export type EntryKind =
+  | { readonly kind: 'metadata' | 'config' | 'other' }
+  | { readonly kind: 'manifest' | 'blob'; readonly digest: Digest }
+  | { readonly kind: 'tag'; readonly name: string };
+
+const inRepository = new RegExp(`^v2/${releaseRepository}/(manifests|blobs)/([^/]+)$`);
+
+/**
+ * Returns the kind of a file. A symbolic link is a tag or `other`, and a special file is `other`. A tag may be a copy of its manifest, because some
+ * file systems have no links.
+ */
+export function entryKindOf({ path, target, isSpecial }: Omit<BundleFile, 'size'>): EntryKind {
+  if (isSpecial) return { kind: 'other' };
+  const [, folder, name = ''] = inRepository.exec(path) ?? [];
+  if (target === undefined) {
+    if (path === metadataPath) return { kind: 'metadata' };
+    if (path.startsWith('config/')) return { kind: 'config' };
+    const digest = digestNamed(name);
+    if (folder !== undefined && digest) return { kind: folder === 'blobs' ? 'blob' : 'manifest', digest };
+  }
+  return folder === 'manifests' && isTagFile(name) ? { kind: 'tag', name } : { kind: 'other' };
+}
+
+/** Returns the name under which the reads of a part are compared: of headers, metadata.json and configuration. */
+export function comparedName(part: BundlePart): string | undefined {
+  if (typeof part === 'string') return part === 'header' ? part : undefined;
+  return ['metadata', 'config'].includes(entryKindOf(part).kind) ? part.path : undefined;
+}
+
+/**
+ * The kind of a problem. `inconsistent`: two parts of a bundle contradict each other. The last two are about the
+ * release signature.
+ */
+type ProblemKind = 'missing' | 'truncated' | 'corrupt' | 'unexpected' | 'inconsistent' | 'unsigned' | 'untrusted';
+
+/** The part of a bundle that a problem is about. `bundle` is the whole bundle. */
+export type ProblemSubject = 'bundle' | 'volume' | 'metadata' | 'signature' | 'manifest' | 'blob' | 'tag' | 'file';
+
+/** A problem of a bundle. */
+export interface Problem {
+  readonly kind: ProblemKind;
+  readonly subject: ProblemSubject;
+  /** A digest, or a path in the bundle. */
+  readonly what: string;
+  /** The images that need the content. */
+  readonly images: readonly string[];
+  readonly message: string;
+  /** The hint, if the problem has one of its own. */
+  readonly hint?: string;
+}
+
+/** Returns a problem whose message is safe for a terminal, even if it quotes the bundle. */
+export function describeProblem(
+  kind: ProblemKind,
+  subject: ProblemSubject,
+  what: string,
+  message: string,
+  hint?: string,
+): Problem {
+  return { kind, subject, what: clean(what), images: [], message: clean(message), hint };
+}
+
+function clean(text: string): string {
+  return text.replace(/\p{Cc}/gu, '\u{fffd}');
 }

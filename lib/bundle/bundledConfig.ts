@@ -1,12 +1,10 @@
 import { join } from 'node:path';
-import { listObjects, type UnknownObject } from '../config/objects.ts';
+import { listObjects, type UnknownObject } from '../config/manifest.ts';
 import { mergeSignatures, readAllSignatures, signaturesIn, type SignaturesByDigest } from '../config/signatures.ts';
 import { takeTurn, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import type { RootFolder } from '../content/files/rootFolder.ts';
-import type { Bundle, BundleFile } from './bundle.ts';
-import { entryKindOf } from './entryKind.ts';
-import { describeProblem, type Problem } from './problem.ts';
+import { type Bundle, type BundleFile, entryKindOf, describeProblem, type Problem } from './bundle.ts';
 import { sumSizes } from '../content/oci/descriptor.ts';
 
 /**

@@ -2,15 +2,14 @@ import { readdir } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import type { Context } from '../context.ts';
-import { ignoreFailure, PluginError } from '../errors.ts';
-import { listBelow } from '../lines.ts';
-import { nameSome } from '../failures.ts';
+import { ignoreFailure, PluginError, nameSome } from '../errors.ts';
+import { listBelow } from '../text.ts';
 import type { Descriptor } from '../content/oci/descriptor.ts';
 import type { ContentSource, LocalContent } from '../content/store/store.ts';
 import { listVolumeSets } from '../content/archive/volumes.ts';
 import type { BlobRecord, BundleBase, BundleMetadata } from './metadata.ts';
 import { openBundle } from './open.ts';
-import { type Bundle, type OpenBundleOptions } from './bundle.ts';
+import type { Bundle, OpenBundleOptions } from './bundle.ts';
 
 /** The places to search for the blobs that a delta bundle lacks. */
 export interface CompleteOptions extends Pick<OpenBundleOptions, 'onMedium'> {

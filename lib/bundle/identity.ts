@@ -1,9 +1,9 @@
 import { basename, dirname } from 'node:path';
-import { readObjects } from '../config/objects.ts';
+import { readObjects } from '../config/manifest.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { fieldsAt, textOf } from '../fields.ts';
-import { ignoreMissing } from '../content/files/fileContent.ts';
+import { ignoreMissing } from '../content/files/fileRange.ts';
 import { RootFolder } from '../content/files/rootFolder.ts';
 import { isDigest, type Digest } from '../content/oci/digest.ts';
 import { readSmallFile } from '../content/files/smallFile.ts';

@@ -5,12 +5,10 @@ import type { ArchiveEntry } from '../content/archive/tarListing.ts';
 import { releaseRepository } from '../content/store/directory.ts';
 import { DigestThread } from '../content/archive/digestThread.ts';
 import { SameBytes } from '../content/archive/sameBytes.ts';
-import { VolumeHash, type ArchiveDigests } from '../content/archive/volumeDigests.ts';
-import type { Volume } from '../content/archive/volumes.ts';
+import { VolumeHash, type ArchiveDigests, type Volume } from '../content/archive/volumes.ts';
 import { endSize, roundToBlock } from '../content/archive/tarLayout.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata } from './metadata.ts';
-import type { Bundle, BundlePart, OpenBundleOptions, Scanner } from './bundle.ts';
-import { comparedName } from './entryKind.ts';
+import { type Bundle, type BundlePart, type OpenBundleOptions, type Scanner, comparedName } from './bundle.ts';
 import { checkVolumes, volumeError } from './split.ts';
 import { sumSizes } from '../content/oci/descriptor.ts';
 

@@ -1,19 +1,23 @@
-import { rm, stat } from 'node:fs/promises';
+import { rm, stat, lstat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
 import { formatManifest, type KubernetesObject } from '../config/manifest.ts';
-import { isPluginError, PluginError } from '../errors.ts';
+import { isPluginError, PluginError, messageOf } from '../errors.ts';
 import { hexOf, isDigest, type Digest } from '../content/oci/digest.ts';
 import { digestIn } from '../content/oci/reference.ts';
 import { renameDurably, writeDurably } from '../content/files/atomicWrite.ts';
-import { describeWriteError, syncFolder } from '../content/files/disk.ts';
-import { takeLock } from '../content/files/lock.ts';
+import {
+  describeWriteError,
+  syncFolder,
+  checkFileWritable,
+  checkFolderCreatable,
+  makeFolders,
+} from '../content/files/disk.ts';
+import { takeLock, checkLock } from '../content/files/lock.ts';
 import { RootFolder } from '../content/files/rootFolder.ts';
 import { decodeText, readSmallFile } from '../content/files/smallFile.ts';
-import type { ArchiveDigests } from '../content/archive/volumeDigests.ts';
-import { isBegun } from '../content/archive/unfinished.ts';
-import { parseVolumeName, volumeName, type Volume } from '../content/archive/volumes.ts';
+import { type ArchiveDigests, parseVolumeName, volumeName, type Volume } from '../content/archive/volumes.ts';
+import { isBegun, partialOf } from '../content/archive/unfinished.ts';
 import type { BundleMetadata } from './metadata.ts';
-import { lockOf } from './output.ts';
 
 /** The files to write beside a bundle. */
 export interface SidecarOptions {
@@ -170,4 +174,46 @@ async function timeOf(path: string): Promise<number | undefined> {
 
 async function exists(path: string): Promise<boolean> {
   return (await stat(path).catch(() => undefined)) !== undefined;
+}
+
+/**
+ * Checks that a path is a folder or can become one, before any request. Writes nothing in a dry run. Throws
+ * `not-writable`.
+ */
+export async function checkFolder(path: string, isDryRun = false): Promise<void> {
+  const stats = await stat(path).catch(() => lstat(path).catch(() => undefined));
+  if (stats?.isDirectory()) return;
+  if (!stats) return isDryRun ? undefined : checkFolderCreatable(path);
+  const what = stats.isSymbolicLink() ? 'is a link to a folder that does not exist' : 'is not a folder';
+  throw new PluginError('not-writable', `${path} ${what}`, {
+    hint: 'Choose another output folder.',
+    settings: ['output'],
+  });
+}
+
+/**
+ * Checks that a bundle can be written, without writing. Its folder, or the parent of a new folder, must be writable, no
+ * folder may have its name, and no other run may write it. Throws `not-writable` and `busy`.
+ */
+export async function checkOutput(path: string): Promise<void> {
+  await checkLock(lockOf(path), path);
+  for (const file of [path, partialOf(path), `${path}.sha256`, `${path}.yaml`]) await checkFileWritable(file);
+}
+
+/** Creates the folder of a bundle if it is missing. Throws `disk-full` and `not-writable`. */
+export async function makeFolder(path: string): Promise<void> {
+  try {
+    await makeFolders(path);
+  } catch (error) {
+    const described = describeWriteError(error, path);
+    if (isPluginError(described)) throw described;
+    throw new PluginError('not-writable', `the folder ${path} cannot be created: ${messageOf(error)}`, {
+      cause: error,
+    });
+  }
+}
+
+/** Returns the path of the lock file of a bundle. */
+export function lockOf(path: string): string {
+  return `${path}.lock`;
 }

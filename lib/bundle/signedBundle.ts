@@ -1,21 +1,24 @@
 import type { SignaturesByDigest } from '../config/signatures.ts';
 import type { Context } from '../context.ts';
-import { PluginError, withHint } from '../errors.ts';
-import { firstMessage } from '../failures.ts';
+import { PluginError, withHint, firstMessage } from '../errors.ts';
 import type { Digest } from '../content/oci/digest.ts';
 import { findRelease, loadRelease, type SignedRelease } from '../release/load.ts';
 import type { ContentSource } from '../content/store/store.ts';
 import { type BundleMetadata, splitReleases } from './metadata.ts';
-import { checkListing, checkReleaseFacts } from './metadataCheck.ts';
+import {
+  checkListing,
+  checkReleaseFacts,
+  checkExtraImages,
+  checkPolicies,
+  findUnsigned,
+  verifyUntrusted,
+  type VerifyTrust,
+} from './signatureCheck.ts';
 import { readBundledConfig } from './bundledConfig.ts';
-import { readBundleTags } from './bundleTags.ts';
+import { readBundleTags } from './originalNames.ts';
 import { announceMirrors, judgeConfig, signatureSubjectOf, type ConfigVerdict } from './configCheck.ts';
-import { checkExtraImages } from './extraImages.ts';
-import type { Bundle } from './bundle.ts';
-import type { Problem } from './problem.ts';
-import { checkPolicies } from './policyCheck.ts';
+import type { Bundle, Problem } from './bundle.ts';
 import { requireVerified, type NamedResult } from '../release/sigstore/releaseCheck.ts';
-import { findUnsigned, verifyUntrusted, type VerifyTrust } from './signatureCheck.ts';
 
 /**
  * A bundle whose releases are signed by a trusted key, and the checked parts of the bundle. `release` is the last one,

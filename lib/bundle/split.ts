@@ -2,7 +2,7 @@ import { stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { PluginError } from '../errors.ts';
-import { listBelow } from '../lines.ts';
+import { listBelow } from '../text.ts';
 import { releaseRepository } from '../content/store/directory.ts';
 import { RootFolder } from '../content/files/rootFolder.ts';
 import {
@@ -15,7 +15,7 @@ import {
   type FoundArchive,
 } from '../content/archive/volumes.ts';
 import { metadataPath, type BundleMetadata } from './metadata.ts';
-import { describeProblem, type Problem } from './problem.ts';
+import { describeProblem, type Problem } from './bundle.ts';
 
 /** The split of a bundle: the file name of the whole, and the largest size of a volume in bytes. */
 export interface Split {

@@ -13,7 +13,7 @@ import {
   readClusterVersionInfo,
   type ClusterVersionInfo,
 } from './compatibility.ts';
-import { shellCommand } from '../shellWord.ts';
+import { shellCommand } from '../text.ts';
 
 /** The result for one manifest; in a dry run, the result that applying would have. */
 export interface ApplyOutcome {

@@ -4,12 +4,11 @@ import type { KubernetesObject } from '../config/manifest.ts';
 import type { Context } from '../context.ts';
 import { clusterVersionReference, readClusterVersion, type ClusterVersion } from './clusterVersion.ts';
 import { Discovery, type ObjectReference, type ServedKind } from './discovery.ts';
-import { Exchange, parseTimeout, type ExchangeOptions } from './exchange.ts';
+import { Exchange, parseTimeout, type ExchangeOptions, Rehearsal, type DryRunMode } from './exchange.ts';
 import type { StoredObject } from './storedObject.ts';
 import { findTarget, type KubeconfigOptions, type KubeTarget } from './connection/kubeconfig.ts';
 import { PodExec, type PodCommand, type PodCommandResult } from './podExec.ts';
 import { ApiError } from './refusals.ts';
-import { Rehearsal, type DryRunMode } from './rehearsal.ts';
 import { Session } from './connection/session.ts';
 import { awaitChange, watchObjects } from './watch.ts';
 

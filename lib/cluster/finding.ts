@@ -1,4 +1,5 @@
 import type { KubernetesObject } from '../config/manifest.ts';
+import { PluginError } from '../errors.ts';
 
 /**
  * The severity of a finding. A blocker prevents the update or the boot, a warning may cause harm, an info only informs.
@@ -6,7 +7,7 @@ import type { KubernetesObject } from '../config/manifest.ts';
 export type Severity = 'blocker' | 'warning' | 'info';
 
 /** The kinds of subjects, in the order of the report. */
-export const checks = [
+const checks = [
   ...([
     'bundle',
     'path',
@@ -99,4 +100,82 @@ function compareKeys(a: readonly (number | string)[], b: readonly (number | stri
   const at = a.findIndex((part, index) => part !== b[index]);
   if (at < 0) return 0;
   return (a[at] ?? '') < (b[at] ?? '') ? -1 : 1;
+}
+
+/** The checks whose blockers cannot be overruled: signatures, the allowed bundle, and the version path. */
+const trustChecks = ['bundle', 'path', 'signatures'] as const satisfies readonly Check[];
+
+/** The checks whose blockers an administrator can overrule by name. */
+export const ignorableChecks: readonly Check[] = checks.filter(
+  (check) => !(trustChecks as readonly Check[]).includes(check),
+);
+
+/** The findings with the overruled blockers marked, and the names that overrule none. */
+interface IgnoredFindings {
+  readonly findings: readonly Finding[];
+  readonly unused: readonly string[];
+}
+
+/**
+ * Marks the blockers that an administrator has overruled. A name is a check (`drains`), or a check with an object
+ * (`nodes:node/worker-3`, `drains:poddisruptionbudget/shop/web`), whose kind may be absent.
+ */
+export function ignoreFindings(findings: readonly Finding[], names: readonly string[]): IgnoredFindings {
+  const used = new Set<string>();
+  const marked = findings.map((finding): Finding => {
+    if (finding.severity !== 'blocker') return finding;
+    const own = names.filter((name) => isIgnored(finding, [name]));
+    for (const name of own) used.add(name);
+    return own.length === 0 ? finding : { ...finding, ignored: true };
+  });
+  return { findings: marked, unused: names.filter((name) => !used.has(name)) };
+}
+
+/** Returns whether a name overrules the blockers of a check about a subject. */
+export function isIgnored({ check, subject }: Pick<Finding, 'check' | 'subject'>, names: readonly string[]): boolean {
+  if (!ignorableChecks.includes(check)) return false;
+  return names.some((name) => {
+    const [own, object] = splitName(name);
+    return own === check && (object === undefined || isNamed(subject, object));
+  });
+}
+
+/** Returns whether a finding is a blocker that no administrator has overruled. */
+export function isOpenBlocker({ severity, ignored }: Finding): boolean {
+  return severity === 'blocker' && ignored !== true;
+}
+
+/** Returns the word for the severity of a finding: `ignored` for a blocker that is overruled. */
+export function severityOf({ severity, ignored }: Finding): string {
+  return ignored === true ? 'ignored' : severity;
+}
+
+/** Returns the name that overrules a blocker: `drains:poddisruptionbudget/shop/web`; undefined for one of trust. */
+export function nameIgnore({ check, subject }: Pick<Finding, 'check' | 'subject'>): string | undefined {
+  if (!ignorableChecks.includes(check)) return undefined;
+  const { kind, namespace, name } = subject;
+  const parts = [kind.toLowerCase(), namespace, name].filter((part) => part !== undefined && part !== '');
+  return parts.length < 2 ? check : `${check}:${parts.join('/')}`;
+}
+
+/** Checks the name of an overruled blocker. Throws `usage` for an unknown check, and for a check of trust. */
+export function requireIgnorable(name: string): void {
+  const [check, object] = splitName(name);
+  const hint = `The checks are ${ignorableChecks.join(', ')}. An object follows a colon: drains:poddisruptionbudget/shop/web.`;
+  if ((trustChecks as readonly string[]).includes(check))
+    throw new PluginError('usage', `findings of ${check} cannot be ignored: they are about trust`, { hint });
+  if (!(ignorableChecks as readonly string[]).includes(check) || object === '' || !/^[\x21-\x7e]{0,512}$/.test(name))
+    throw new PluginError('usage', `${JSON.stringify(name)} names no check whose findings can be ignored`, { hint });
+}
+
+function splitName(name: string): readonly [check: string, object?: string] {
+  const at = name.indexOf(':');
+  return at < 0 ? [name] : [name.slice(0, at), name.slice(at + 1)];
+}
+
+function isNamed({ kind, namespace, name }: Subject, object: string): boolean {
+  const inNamespace = namespace === undefined || namespace === '' ? [] : [`${namespace}/${name}`];
+  const forms = [name, ...inNamespace].flatMap((each) => [each, `${kind.toLowerCase()}/${each}`]);
+  const [first = '', ...rest] = object.split('/');
+  return forms.includes(object) || (rest.length > 0 && forms.includes([first.toLowerCase(), ...rest].join('/')));
 }

@@ -3,7 +3,7 @@ import { PluginError, type ErrorCode } from '../errors.ts';
 import { parseJson } from '../content/oci/syntax.ts';
 import { TransientError } from '../content/http/retry.ts';
 import type { KubeTarget } from './connection/kubeconfig.ts';
-import { shellCommand } from '../shellWord.ts';
+import { shellCommand } from '../text.ts';
 
 /** An error that the API server explained. `reason` is its term (`AlreadyExists`, `Conflict`, `Expired`). */
 export class ApiError extends PluginError {

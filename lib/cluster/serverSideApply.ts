@@ -10,7 +10,7 @@ import type { ObjectReference } from './discovery.ts';
 import type { StoredObject } from './storedObject.ts';
 import { ApiError } from './refusals.ts';
 import { formatObjectName } from './compatibility.ts';
-import { shellCommand } from '../shellWord.ts';
+import { shellCommand } from '../text.ts';
 
 /** An applied object; in a dry run, the result that applying would have. */
 export interface AppliedObject {

@@ -1,4 +1,14 @@
 import { stringify } from 'yaml';
+import { PluginError, isPluginError, messageOf } from '../errors.ts';
+import { readDocuments, type DocumentLimits, type Documents } from '../content/files/documents.ts';
+import { constants } from 'node:fs';
+import { readdir } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { describeWriteError, makeFolders } from '../content/files/disk.ts';
+import { partialName, writeAtomically } from '../content/files/atomicWrite.ts';
+import { ignoreMissing } from '../content/files/fileRange.ts';
+import { OpenedFolder } from '../content/files/openedFolder.ts';
+import { openRegular, readWhole } from '../content/files/smallFile.ts';
 
 /** A Kubernetes object as plain data. */
 export interface KubernetesObject {
@@ -40,4 +50,130 @@ export function formatManifest(object: KubernetesObject, { indentSeq = true } = 
 function compareKeys(a: string, b: string): number {
   const rank = (key: string): number => firstKeys.indexOf(key) + 1 || firstKeys.length + 1;
   return rank(a) - rank(b) || (a < b ? -1 : a > b ? 1 : 0);
+}
+
+/** A Kubernetes object that was not checked. */
+export type UnknownObject = Readonly<Record<string, unknown>>;
+
+/**
+ * The limits of one configuration file. API servers store no larger object, and this program writes far fewer objects
+ * into one file.
+ */
+const manifestLimits: DocumentLimits = { length: 1024 * 1024, tokens: 20_000 };
+
+/** The limits of files of users or releases: a kubeconfig for hundreds of clusters, the definitions of a release. */
+export const largeLimits: DocumentLimits = { length: 4 * 1024 * 1024, tokens: 60_000 };
+
+/**
+ * Reads every object in a YAML or JSON text, in all documents and lists, as `oc apply` does. Throws `invalid-file` with
+ * `where`.
+ */
+export function readObjects(text: string, where: string, limits: DocumentLimits = manifestLimits): UnknownObject[] {
+  return listObjects(text, where, limits).objects;
+}
+
+/** Does the same, and also returns the number of YAML tokens in the text. */
+export function listObjects(
+  text: string,
+  where: string,
+  limits: DocumentLimits = manifestLimits,
+): { objects: UnknownObject[]; tokens: number } {
+  const { values, tokens } = readValues(text, where, limits);
+  const objects = values
+    .filter((value) => value !== null)
+    .map((value) => (typeof value === 'object' ? value : {}) as UnknownObject);
+  return { objects, tokens };
+}
+
+function readValues(text: string, where: string, limits: DocumentLimits): Documents {
+  try {
+    const { values, tokens } = readDocuments(text, limits);
+    return { values: values.flatMap(flatten), tokens };
+  } catch (cause) {
+    // Aliases that multiply and deep nesting are only detected when values are created from them.
+    const odd = cause instanceof ReferenceError || cause instanceof RangeError;
+    const what = odd ? 'has a size, aliases or nesting that no manifest needs' : 'is neither YAML nor JSON';
+    throw new PluginError('invalid-file', `${where} ${what}`, { cause });
+  }
+}
+
+function flatten(value: unknown): unknown[] {
+  const items = (value as { items?: unknown } | null)?.items;
+  return Array.isArray(items) ? items.flatMap(flatten) : [value];
+}
+
+/** The outcome of writing a file, in the words of kubectl. */
+export type FileOutcome = 'created' | 'configured' | 'unchanged';
+
+/** The largest existing file that is compared, in bytes. */
+const comparedSize = 16 * 1024 * 1024;
+
+/**
+ * Writes a small text file atomically, by its path below a folder that the user named, unless it already has this
+ * content. Creates the folders. Follows no link below the named folder. With `dryRun`, only returns the outcome. Throws
+ * `disk-full` and `not-writable`.
+ */
+export async function writeTextFile(root: string, path: string, text: string, dryRun = false): Promise<FileOutcome> {
+  const whole = join(root, path);
+  const name = basename(path);
+  try {
+    await using folder = await prepareFolder(root, dirname(path), dryRun);
+    const before = folder && (await readText(folder, name));
+    if (before === text) return 'unchanged';
+    if (folder && !dryRun)
+      await writeAtomically(folder.at(name), text, { partial: folder.at(partialName(name)), name: whole });
+    return before === undefined ? 'created' : 'configured';
+  } catch (error) {
+    const described = describeWriteError(error, whole);
+    if (isPluginError(described)) throw described;
+    throw new PluginError('not-writable', `${whole} cannot be written: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+/**
+ * Opens a folder below one that the user named, and creates both. With `dryRun`, returns undefined if it does not exist.
+ * Throws `not-writable` for a link below the named folder, and the system’s errors.
+ */
+export async function prepareFolder(root: string, path: string, dryRun: boolean): Promise<OpenedFolder | undefined> {
+  if (dryRun) return OpenedFolder.open(root, path).catch(ignoreMissing);
+  await makeFolders(root);
+  return OpenedFolder.open(root, path, true);
+}
+
+/** Returns the content of a file; undefined if it does not exist or cannot be read. Throws for a special file. */
+async function readText(folder: OpenedFolder, name: string): Promise<string | undefined> {
+  try {
+    await using file = await openRegular(folder.at(name), constants.O_RDONLY, join(folder.path, name));
+    return String(await readWhole(file, name, comparedSize));
+  } catch (error) {
+    if (isPluginError(error, 'not-writable')) throw error;
+    return isPluginError(error, 'too-large') ? '' : undefined;
+  }
+}
+
+/** The largest number of manifests in a folder, and of entries of any kind to search. */
+const folderLimits = { manifests: 1000, entries: 100_000 };
+
+/**
+ * Lists the files with a manifest's extension in a folder, at any depth, in no order. Does not follow links to folders,
+ * as the `recursive` of readdir would, because some lead in circles. Throws `too-large` above the limits, and the
+ * errors of readdir.
+ */
+export async function findManifestFiles(folder: string): Promise<string[]> {
+  const paths: string[] = [];
+  const folders = [folder];
+  let entries = 0;
+  for (let next = folders.pop(); next !== undefined; next = folders.pop()) {
+    for (const entry of await readdir(next, { withFileTypes: true })) {
+      const path = join(next, entry.name);
+      entries += 1;
+      if (entry.isDirectory()) folders.push(path);
+      else if (/\.(?:ya?ml|json)$/.test(entry.name)) paths.push(path);
+      if (paths.length <= folderLimits.manifests && entries <= folderLimits.entries) continue;
+      throw new PluginError('too-large', `${folder} has more files than the configuration of releases may have`, {
+        hint: `At most ${folderLimits.manifests} manifests are read: take out what does not belong there.`,
+      });
+    }
+  }
+  return paths;
 }

@@ -1,8 +1,10 @@
 import { PluginError } from '../errors.ts';
 import { hexOf, isDigest, type Digest } from '../content/oci/digest.ts';
 import { isVersion } from '../release/version.ts';
-import type { ConfigManifest } from './manifest.ts';
-import { readObjects, type UnknownObject } from './objects.ts';
+import { type ConfigManifest, readObjects, type UnknownObject } from './manifest.ts';
+import type { SignedRelease } from '../release/load.ts';
+import { mirrorSetManifests, type Mirrors } from './mirrorSets.ts';
+import { updateServiceManifests, type UpdateServiceOptions } from './updateService.ts';
 
 /** Signatures by the digest of their release, each list in the order of the numbers. */
 export type SignaturesByDigest = ReadonlyMap<Digest, readonly Buffer[]>;
@@ -113,4 +115,37 @@ function group(entries: readonly { digest: Digest; bytes: Buffer }[]): Signature
     ...new Map(list.map(({ bytes }) => [bytes.toString('base64'), bytes])).values(),
   ];
   return new Map([...groups].map(([digest, list]) => [digest, distinct(list)]));
+}
+
+/** The configuration of a release, without its images. */
+interface ReleaseConfiguration {
+  /** The mirrors of the images; without sources there is no mirror set. */
+  readonly mirrors?: Mirrors;
+  readonly updateService?: UpdateServiceOptions;
+}
+
+/**
+ * Returns the ConfigMaps with the signatures of a release; for a multi-architecture release, also those of its signed
+ * images.
+ */
+export function signatureManifests({
+  release,
+  signatures,
+}: Pick<SignedRelease, 'signatures'> & { readonly release: { readonly version: string } }): ConfigManifest[] {
+  return [...signatures].map(([digest, good]) => {
+    const bytes = good.map((signature) => signature.bytes);
+    return signatureConfigMap(digest, bytes, { version: release.version, signer: good[0]?.fingerprint ?? '' });
+  });
+}
+
+/** Returns all configuration manifests of a release. The same inputs give the same manifests. */
+export function releaseManifests(
+  signed: SignedRelease,
+  { mirrors, updateService }: ReleaseConfiguration,
+): ConfigManifest[] {
+  return [
+    ...signatureManifests(signed),
+    ...(mirrors ? mirrorSetManifests(mirrors) : []),
+    ...(updateService ? updateServiceManifests(updateService) : []),
+  ];
 }

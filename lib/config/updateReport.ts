@@ -3,8 +3,7 @@ import { fieldsOf, fieldsWith, isCount, isText, listWith, optional, type Test } 
 import { parseJson } from '../content/oci/syntax.ts';
 import { isSignedBy, parseEnvelope } from '../release/sigstore/envelope.ts';
 import { readPolicyKey, type PolicyKey } from '../release/sigstore/policyKey.ts';
-import { isSiteReport } from './siteReport.ts';
-import type { SiteReport } from './siteTypes.ts';
+import { isSiteReport, type SiteReport } from './siteReport.ts';
 
 /** The media type of the content of a signed report. */
 export const updateReportType = 'application/vnd.oc-disconnected.update-report+json';

@@ -1,6 +1,11 @@
 import { dirname, join, relative } from 'node:path';
-import { formatManifest, type ConfigManifest } from '../config/manifest.ts';
-import { prepareFolder, writeTextFile, type FileOutcome } from '../config/manifestFile.ts';
+import {
+  formatManifest,
+  type ConfigManifest,
+  prepareFolder,
+  writeTextFile,
+  type FileOutcome,
+} from '../config/manifest.ts';
 import { checkFileWritable, describeWriteError } from '../content/files/disk.ts';
 
 /** A file of the configuration. */

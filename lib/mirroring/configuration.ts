@@ -1,28 +1,27 @@
 import { stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
-import type { ConfigVerdict } from '../bundle/configCheck.ts';
+import { type ConfigVerdict, judgeConfig } from '../bundle/configCheck.ts';
 import { holdsTar, openBundle } from '../bundle/open.ts';
-import { checkSignatureFolder } from '../bundle/signatureFolder.ts';
 import { checkSigned } from '../bundle/signedBundle.ts';
-import type { VerifyTrust } from '../bundle/signatureCheck.ts';
+import { type VerifyTrust, verifyUntrusted } from '../bundle/signatureCheck.ts';
 import { applyManifests, type ApplyOptions, type ApplyOutcome } from '../cluster/apply.ts';
-import { checkKinds } from '../cluster/acceptedKinds.ts';
-import { parseManifests, readManifestTexts, type ManifestText } from '../cluster/manifestFolder.ts';
+import { checkKinds } from '../cluster/servedObjects.ts';
+import { parseManifests, readManifestTexts, type ManifestText } from './manifestFolder.ts';
 import { clusterCatalogKind } from '../config/catalogSource.ts';
 import type { ConfigManifest } from '../config/manifest.ts';
 import type { Cluster } from '../cluster/client.ts';
 import type { Context } from '../context.ts';
-import { PluginError } from '../errors.ts';
+import { PluginError, firstMessage } from '../errors.ts';
 import { Registries } from '../content/registry/registries.ts';
 import { parseReleaseTag } from '../release/version.ts';
 import { Directory, releaseRepository } from '../content/store/directory.ts';
 import { parseLocation } from '../location.ts';
-import { withResumeHint } from './interruption.ts';
-import { adaptMirrorSets } from './mirrorSetKind.ts';
-import type { MirroringAccess } from './request.ts';
+import { withResumeHint, type MirroringAccess } from './request.ts';
+import { adaptMirrorSets } from './clusterConfig.ts';
+import { parseConfig, type ConfigText } from '../bundle/bundledConfig.ts';
 
 /** The configuration to apply, and the options. */
-export interface ApplyRequest extends ApplyOptions {
+interface ApplyRequest extends ApplyOptions {
   /** A bundle, a device with a bundle, a mirror directory, or a folder or file with manifests. */
   readonly path: string;
   /** The text of manifests that are in no file; `path` is then its name for messages. */
@@ -195,4 +194,27 @@ function checkRegistries({ mirrors }: ConfigVerdict, path: string, named: readon
       settings: ['mirrorRegistry'],
     });
   }
+}
+
+/**
+ * Checks a folder of configuration without its release. Accepts only signatures by trusted keys. Returns the
+ * signatures, rebuilt. Throws `untrusted` with the first other content.
+ */
+async function checkSignatureFolder(
+  texts: readonly ConfigText[],
+  folder: string,
+  trust: VerifyTrust,
+  context: Context,
+): Promise<readonly ConfigManifest[]> {
+  const config = await parseConfig(texts, context);
+  const subject = { digests: new Map<never, never>(), repositories: new Set<never>() };
+  const good = await verifyUntrusted(config.signatures, subject.digests, [], trust, context);
+  const bundle = { form: 'directory', described: false, metadata: { signatures: {}, extraImages: [] } } as const;
+  const { signatures, problems } = judgeConfig(bundle, config, subject, { good, lenient: false });
+  const message = firstMessage(problems);
+  if (message === undefined) return signatures;
+  throw new PluginError('untrusted', `${folder} is neither a bundle nor a mirror directory: ${message}`, {
+    hint: 'Give the bundle or mirror directory, whose release signature covers its configuration, or trust the key.',
+    settings: ['signatureKeyring', 'trustFingerprint', 'allowUnsigned'],
+  });
 }

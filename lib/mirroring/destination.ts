@@ -1,8 +1,8 @@
-import { resolve } from 'node:path';
+import { resolve, join } from 'node:path';
 import { isPluginError, PluginError } from '../errors.ts';
 import type { Digest } from '../content/oci/digest.ts';
-import { formatReference, isRepository, isTag, parseReference } from '../content/oci/reference.ts';
-import { releaseRepository } from '../content/store/directory.ts';
+import { formatReference, isRepository, isTag, parseReference, type Reference } from '../content/oci/reference.ts';
+import { releaseRepository, directoryLock } from '../content/store/directory.ts';
 import type { Release } from '../release/release.ts';
 import {
   architectures,
@@ -12,6 +12,10 @@ import {
   releaseTag,
   type Architecture,
 } from '../release/version.ts';
+import { describeWriteError, makeFolders } from '../content/files/disk.ts';
+import { takeLock } from '../content/files/lock.ts';
+import type { ContentSource } from '../content/store/store.ts';
+import type { ImageGraph } from '../content/store/imageGraph.ts';
 
 /** A repository, in a registry or in a mirror directory (`root` is absolute). */
 export type Place =
@@ -31,7 +35,7 @@ export const releaseName = 'release';
 export type Destination = (name: string, release: Pick<Release, 'version' | 'arch'>) => Target;
 
 /** The destination of a release, as the user wrote it. */
-export interface DestinationRequest {
+interface DestinationRequest {
   /** A repository, or `file://` with a repository in `toDir`. It may contain `${component}` and `${version}`. */
   readonly to?: string;
   readonly toDir?: string;
@@ -156,4 +160,36 @@ function invalid(option: string, text: string, why: string, cause?: unknown): Pl
     hint: 'Give a registry and a repository, such as registry.example.com:5000/openshift/release.',
     cause,
   });
+}
+
+/**
+ * Runs an action while no other run of this program writes to some mirror directories. Creates missing directories. Throws
+ * `busy`, `not-writable`, `disk-full`, and the errors of the action.
+ */
+export async function whileLocked<R>(roots: readonly string[], action: () => Promise<R>): Promise<R> {
+  const [root, ...others] = new Set(roots);
+  if (root === undefined) return action();
+  await makeFolders(root).catch((error: unknown) => {
+    throw describeWriteError(error, root);
+  });
+  await using _lock = await takeLock(join(root, directoryLock), `the mirror directory ${root}`);
+  return await whileLocked(others, action);
+}
+
+/** An image to mirror. */
+export interface MirrorImage {
+  readonly name: string;
+  readonly digest: Digest;
+  readonly source: ContentSource;
+  /** The source in a registry; undefined for another source. */
+  readonly reference?: Reference;
+  readonly target: Target;
+  /** Whether it is a release image, which is copied after all others. */
+  readonly isRelease?: boolean;
+}
+
+/** The images for one repository. Everything except their blobs has been read. */
+export interface MirrorGroup {
+  readonly place: Place;
+  readonly images: readonly { readonly image: MirrorImage; readonly graph: ImageGraph }[];
 }

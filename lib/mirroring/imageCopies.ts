@@ -1,5 +1,5 @@
 import { formatReleaseRepositories, readReleaseRepositories, repositoriesPath } from '../bundle/originalNames.ts';
-import { writeTextFile } from '../config/manifestFile.ts';
+import { writeTextFile } from '../config/manifest.ts';
 import { RootFolder } from '../content/files/rootFolder.ts';
 import { formatReference } from '../content/oci/reference.ts';
 import type { Release } from '../release/release.ts';
@@ -12,15 +12,12 @@ import {
 } from '../release/sigstore/releaseCheck.ts';
 import { usualRepository } from '../release/version.ts';
 import type { Context } from '../context.ts';
-import type { Place } from './destination.ts';
-import type { FilledRepositories } from './filledRepositories.ts';
-import { measureMirror, type MirrorMeasure } from './measure.ts';
-import { planMirror, runMirror, type MirrorResult } from './plan.ts';
-import type { MirrorGroup, MirrorImage } from './mirrorGroup.ts';
+import type { Place, MirrorGroup, MirrorImage } from './destination.ts';
+import { type FilledRepositories, planMirror, runMirror, type MirrorResult } from './plan.ts';
+import { measureMirror, type MirrorMeasure, checkDirectorySpace } from './measure.ts';
 import type { Registries } from '../content/registry/registries.ts';
 import { Directory } from '../content/store/directory.ts';
 import type { ContentStore } from '../content/store/store.ts';
-import { checkDirectorySpace } from './places.ts';
 import { guardCopies } from './pruneGuard.ts';
 import type { MirroringRequest } from './request.ts';
 import { namedImages } from './images.ts';

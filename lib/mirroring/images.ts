@@ -2,17 +2,18 @@ import type { ReleaseSource } from '../bundle/create/releaseSource.ts';
 import type { MirroredSource } from '../config/mirrorSets.ts';
 import type { UpdateServiceOptions } from '../config/updateService.ts';
 import { checkInterrupted, type Context } from '../context.ts';
-import { collectFailures } from '../failures.ts';
-import { ignoring, isPluginError, PluginError } from '../errors.ts';
+import { collectFailures, ignoring, isPluginError, PluginError } from '../errors.ts';
 import { readPem } from '../content/files/smallFile.ts';
 import { formatReference, type Reference } from '../content/oci/reference.ts';
-import { formatPlace, formatTarget, releaseName, type Destination } from './destination.ts';
-import { buildGraphDataImage } from '../release/graph/graphData.ts';
+import { formatPlace, formatTarget, releaseName, type Destination, type MirrorImage } from './destination.ts';
+import { buildGraphDataImage } from '../release/graph/graphArchive.ts';
 import type { SignedRelease } from '../release/load.ts';
-import type { MirrorImage } from './mirrorGroup.ts';
 import type { Release } from '../release/release.ts';
 import type { FetchFile } from '../content/http/fetchFile.ts';
 import { componentTag } from '../release/version.ts';
+import type { MirroringAccess, MirroringRequest } from './request.ts';
+import { Lines } from '../text.ts';
+import type { Cluster } from '../cluster/client.ts';
 
 const graphDataName = 'graph-data';
 
@@ -140,4 +141,107 @@ export async function describeUpdateService(
     graphDataImage: formatTarget(graphData.target, graphData.digest),
     certificateAuthority: authorityFile === undefined ? undefined : await readPem(authorityFile),
   };
+}
+
+/** Has the cluster import the images of a release into an image stream, and returns their number. */
+export async function importRelease(
+  stream: string,
+  { skipReleaseImage, insecure, dryRun }: Pick<MirroringRequest, 'skipReleaseImage' | 'insecure' | 'dryRun'>,
+  { release }: Pick<SignedRelease, 'release'>,
+  { isLocal }: Pick<ReleaseSource, 'isLocal'>,
+  { openCluster }: Pick<MirroringAccess, 'openCluster'>,
+  context: Context,
+): Promise<number> {
+  if (isLocal) {
+    throw new PluginError('usage', 'an image stream needs a release in a registry: the cluster fetches the images');
+  }
+  const images = namedImages(release, skipReleaseImage).map(([tag, reference]) => ({
+    tag,
+    pullspec: formatReference(reference),
+  }));
+  // The default of oc for this request, because the cluster reads manifests before it responds.
+  using cluster = await openCluster('3m');
+  await importImages(cluster, { stream, images, insecure, dryRun: dryRun !== undefined }, context);
+  return images.length;
+}
+
+/** An image for a tag of an image stream. */
+export interface StreamImage {
+  readonly tag: string;
+  /** The image by digest. */
+  readonly pullspec: string;
+}
+
+/** The image stream, and the options of the import. */
+interface ImportRequest {
+  /** The image stream, in the namespace of the cluster’s context. */
+  readonly stream: string;
+  readonly images: readonly StreamImage[];
+  /** Whether the cluster may use plain HTTP, or ignore the certificate of the registry. */
+  readonly insecure: boolean;
+  /** Whether the cluster only checks the images, and imports nothing. */
+  readonly dryRun: boolean;
+}
+
+// The batch size of oc. A cluster reads the manifests of all images in a request before it responds.
+const batchSize = 13;
+const attempts = 4;
+
+/**
+ * Has a cluster import images into the tags of an image stream (ImageStreamImport), in batches. Retries failed images.
+ * Throws `partial` with each failed image and its reason, and the errors of the cluster.
+ */
+export async function importImages(
+  cluster: Cluster,
+  { images, ...request }: ImportRequest,
+  context: Context,
+): Promise<void> {
+  let remaining = images.map((image) => ({ ...image, problem: '' }));
+  for (let attempt = 1; attempt <= attempts && remaining.length > 0; attempt += 1) {
+    const failed: typeof remaining = [];
+    for (let at = 0; at < remaining.length; at += batchSize) {
+      checkInterrupted(context.signal);
+      failed.push(...(await importBatch(cluster, request, remaining.slice(at, at + batchSize), context)));
+    }
+    remaining = failed;
+  }
+  if (remaining.length === 0) return;
+  const lines = remaining.map(({ tag, pullspec, problem }) => `  ${tag} (${pullspec}): ${problem}`);
+  const what = `${remaining.length} of ${images.length} images could not be imported into ${request.stream}`;
+  throw new PluginError('partial', new Lines(`${what}:`, ...lines), {
+    hint: 'The cluster itself fetches the images: it must reach the registry and have credentials for it in that namespace.',
+  });
+}
+
+type Remaining = StreamImage & { readonly problem: string };
+
+async function importBatch(
+  cluster: Cluster,
+  { stream, insecure, dryRun }: Omit<ImportRequest, 'images'>,
+  batch: readonly StreamImage[],
+  context: Context,
+): Promise<Remaining[]> {
+  const answer = await cluster.create({
+    apiVersion: 'image.openshift.io/v1',
+    kind: 'ImageStreamImport',
+    metadata: { name: stream, namespace: cluster.namespace },
+    spec: {
+      import: !dryRun,
+      images: batch.map(({ tag, pullspec }) => ({
+        from: { kind: 'DockerImage', name: pullspec },
+        to: { name: tag },
+        // Keeps manifest lists, also in the image stream.
+        importPolicy: { insecure, importMode: 'PreserveOriginal' },
+      })),
+    },
+  });
+  const { images = [] } = (answer['status'] ?? {}) as { images?: { status?: { status?: string; message?: string } }[] };
+  return batch.flatMap((image, index): Remaining[] => {
+    const { status = 'Failure', message = 'the cluster said nothing about it' } = images[index]?.status ?? {};
+    if (status !== 'Failure') {
+      context.onEvent({ kind: 'image', name: image.tag });
+      return [];
+    }
+    return [{ ...image, problem: message }];
+  });
 }

@@ -1,8 +1,7 @@
 import { checkInterrupted, type Context } from '../context.ts';
-import { copyImages, type CopyOptions } from '../content/copy/copy.ts';
+import { copyImages, type CopyOptions, CopyFailure, describeFailures, type Image } from '../content/copy/copy.ts';
 import { keepAttachments } from '../content/copy/keepAttachments.ts';
 import { copyReleasesLast, type CopyGuard, type OrderedImage } from '../content/copy/releaseOrder.ts';
-import { CopyFailure, describeFailures } from '../content/copy/copyFailure.ts';
 import { CopyTally, type CopyCounts } from '../content/copy/tally.ts';
 import { asFailure, isPluginError } from '../errors.ts';
 import { attachmentName } from '../content/oci/attachment.ts';
@@ -11,13 +10,12 @@ import type { Reference } from '../content/oci/reference.ts';
 import { Directory } from '../content/store/directory.ts';
 import { DestinationError } from '../content/registry/relay.ts';
 import type { ContentPlace, ContentStore } from '../content/store/store.ts';
-import { formatPlace, type Place } from './destination.ts';
-import { FilledRepositories } from './filledRepositories.ts';
-import { ImageGraphReader } from '../content/store/imageGraph.ts';
-import type { MirrorGroup, MirrorImage } from './mirrorGroup.ts';
+import { formatPlace, type Place, type MirrorGroup, type MirrorImage } from './destination.ts';
+import { ImageGraphReader, blobsOf } from '../content/store/imageGraph.ts';
+import type { Digest } from '../content/oci/digest.ts';
 
 /** Options of mirroring. */
-export interface MirrorOptions {
+interface MirrorOptions {
   /** The number of parallel transfers. */
   readonly concurrency: number;
   /** The repositories that were filled before; this run adds its own. Their blobs are mounted. */
@@ -192,4 +190,27 @@ function moversOf(
       report(blob.size);
     };
   };
+}
+
+/** The repositories that a command filled with images, and their blobs: other repositories mount these. */
+export class FilledRepositories {
+  readonly #repositories: { readonly place: Place; readonly blobs: ReadonlySet<Digest> }[] = [];
+
+  /** Notes that a repository has images with all their blobs. */
+  add(place: Place, images: readonly Pick<Image, 'manifests'>[]): void {
+    const blobs = images.flatMap(({ manifests }) => blobsOf(manifests.values()));
+    this.#repositories.push({ place, blobs: new Set(blobs.map(({ digest }) => digest)) });
+  }
+
+  /** Returns the other repositories with a blob in the same registry or directory. */
+  having({ digest }: Pick<Descriptor, 'digest'>, place: Place): string[] {
+    return this.#repositories
+      .filter((each) => each.blobs.has(digest) && hostOf(each.place) === hostOf(place))
+      .map((each) => each.place.repository)
+      .filter((repository) => repository !== place.repository);
+  }
+}
+
+function hostOf(place: Place): string {
+  return place.kind === 'registry' ? `registry ${place.registry}` : `directory ${place.root}`;
 }

@@ -1,5 +1,5 @@
 import type { Bundle } from '../bundle/bundle.ts';
-import { pushBundle, type PushOptions, type PushResult } from '../bundle/deliver/push.ts';
+import { pushBundle, type PushOptions, type PushResult } from '../bundle/push.ts';
 import type { SignedBundle } from '../bundle/signedBundle.ts';
 import type { ConfigManifest } from '../config/manifest.ts';
 import { mirrorSetManifest } from '../config/mirrorSets.ts';
@@ -8,8 +8,7 @@ import type { ApplyOptions } from '../cluster/apply.ts';
 import { repositoryIn } from '../content/oci/reference.ts';
 import type { ContentStore } from '../content/store/store.ts';
 import { applyToCluster, checkCluster, checkRightsInCluster, type Applied } from './clusterConfig.ts';
-import { withResumeHint } from './interruption.ts';
-import type { MirroringAccess } from './request.ts';
+import { withResumeHint, type MirroringAccess } from './request.ts';
 
 /** Options for pushing a bundle and applying its configuration. */
 export interface PushAndApplyOptions extends PushOptions, Pick<ApplyOptions, 'overwrite'> {

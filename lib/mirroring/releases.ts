@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import type { Context } from '../context.ts';
-import { PluginError } from '../errors.ts';
+import { PluginError, asFailure } from '../errors.ts';
 import { RootFolder } from '../content/files/rootFolder.ts';
 import { openLocation, parseLocation } from '../location.ts';
 import { Registries } from '../content/registry/registries.ts';
@@ -10,12 +10,12 @@ import { resolveChannelRanges, resolveUpdatePath } from '../release/graph/update
 import { readPayload } from '../release/release.ts';
 import { parseArchitecture, parseReleaseTag, usualRepository, type Architecture } from '../release/version.ts';
 import { releaseRepository } from '../content/store/directory.ts';
-import { readClusterUpdates } from './clusterUpdates.ts';
 import { listBundledVersions } from '../bundle/create/releaseSource.ts';
 import { openBundle } from '../bundle/open.ts';
 import { splitReleases } from '../bundle/metadata.ts';
 import { readReleaseRepositories } from '../bundle/originalNames.ts';
 import type { MirroringAccess, NamedRelease, ReleaseChoice, ReleaseSearch } from './request.ts';
+import type { ClusterUpdates } from '../release/graph/graph.ts';
 
 /**
  * Lists the releases of a choice in the order in which to mirror them. Of a path of updates these are all releases on the
@@ -93,4 +93,25 @@ async function readDirectory(path: string, arch: Architecture, context: Context)
     releases.push(await readPayload(content, descriptor, { ...taggedRelease, repository }, context));
   }
   return releases;
+}
+
+/** Reads the known updates of the cluster; undefined without a cluster, and if the cluster does not answer. */
+export async function readClusterUpdates(
+  { openCluster }: MirroringAccess,
+  context: Context,
+): Promise<ClusterUpdates | undefined> {
+  try {
+    using cluster = await openCluster('10s');
+    const version = await cluster.clusterVersion();
+    if (!version) return undefined;
+    const { platform } = await cluster.version();
+    const arch = version.multi ? 'multi' : parseArchitecture(platform.replace(/^linux\//, ''));
+    const { upstream, channel, releases } = version;
+    return { upstream, channel, arch, known: releases };
+  } catch (error) {
+    const { code, message } = asFailure(error);
+    // No warning, because most users mirror releases from a machine without a cluster.
+    if (code !== 'no-cluster') context.log('warn', `the cluster is not asked for its updates: ${message}`);
+    return undefined;
+  }
 }

@@ -5,6 +5,7 @@ import type { RegistryAccess } from '../content/registry/registries.ts';
 import type { Destination } from './destination.ts';
 import type { ChannelRange } from '../release/graph/updatePath.ts';
 import type { TrustRequest } from '../release/load.ts';
+import { isPluginError, PluginError } from '../errors.ts';
 
 /** The releases to mirror in one run. */
 export interface ReleaseChoice {
@@ -63,4 +64,15 @@ export interface MirroringAccess {
   readonly registries: RegistryAccess;
   /** Connects to the cluster. `requestTimeout` applies if the user gave none. */
   readonly openCluster: (requestTimeout?: string) => Promise<Cluster>;
+}
+
+/** Runs `work`, and adds to an interruption the hint that the next run resumes. */
+export async function withResumeHint<R>(work: () => Promise<R>): Promise<R> {
+  try {
+    return await work();
+  } catch (error) {
+    if (!isPluginError(error, 'interrupted') || error.hint !== undefined) throw error;
+    const hint = 'Run the same command again: it skips what is done.';
+    throw new PluginError('interrupted', error.lines, { hint, cause: error.cause });
+  }
 }

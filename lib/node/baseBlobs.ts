@@ -6,7 +6,7 @@ import type { BlobRecord } from '../bundle/metadata.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import { readChunks, readRange } from '../content/files/fileRange.ts';
-import { openRegular } from '../content/files/regularFile.ts';
+import { openRegular } from '../content/files/smallFile.ts';
 import { sumSizes, type Descriptor } from '../content/oci/descriptor.ts';
 import type { Digest } from '../content/oci/digest.ts';
 import type { ServedFile } from '../content/server/server.ts';

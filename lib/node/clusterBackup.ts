@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { lstat, open, readdir, readFile, realpath, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, isAbsolute, join } from 'node:path';
-import { formatBytes } from '../byteSize.ts';
+import { formatBytes, toLine } from '../text.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { fieldsOf, textOf } from '../fields.ts';
@@ -9,10 +9,8 @@ import { writeDurably } from '../content/files/atomicWrite.ts';
 import { describeWriteError, makeFolders, measureFree, syncFolder } from '../content/files/disk.ts';
 import { isDigest } from '../content/oci/digest.ts';
 import { parseJson } from '../content/oci/syntax.ts';
-import { toLine } from '../lines.ts';
 import { isVersion } from '../release/version.ts';
-import { pathOnHost, type Host } from './machine/host.ts';
-import { backupFolder } from './machine/paths.ts';
+import { pathOnHost, type Host, backupFolder } from './machine/host.ts';
 import { findProgram, runProgram } from './machine/programs.ts';
 
 /** A checked backup of etcd and of the static pods, on the disk of a control plane node. */

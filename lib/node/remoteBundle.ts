@@ -1,13 +1,13 @@
 import type { ArchiveFile } from '../content/archive/archive.ts';
 import type { Bundle } from '../bundle/bundle.ts';
-import { describeExtraImages } from '../bundle/extraImages.ts';
+import { describeExtraImages } from '../bundle/signatureCheck.ts';
 import { openRemoteTar } from '../bundle/openTar.ts';
 import type { Context } from '../context.ts';
 import { PluginError } from '../errors.ts';
 import type { Connections } from '../content/http/connections.ts';
 import { formatUrl } from '../content/http/networkErrors.ts';
 import type { ContentRequest, Transport } from '../content/registry/transport.ts';
-import { explainRefusal, requestFile, type RemoteServer } from './remoteServer.ts';
+import { explainRefusal, requestFile, type RemoteServer } from './transfer.ts';
 
 /** A bundle on another machine whose digest is unknown. */
 export interface RemoteSource extends RemoteServer {

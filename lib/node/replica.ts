@@ -6,10 +6,9 @@ import { PluginError } from '../errors.ts';
 import { hexOf, type Digest } from '../content/oci/digest.ts';
 import type { Connections } from '../content/http/connections.ts';
 import { hashFile } from '../content/files/fileRange.ts';
-import { openRegular } from '../content/files/regularFile.ts';
+import { openRegular } from '../content/files/smallFile.ts';
 import { OutlineHash, type BundleOutline } from './contentCheck.ts';
-import type { RemoteServer } from './remoteServer.ts';
-import { Transfer } from './transfer.ts';
+import { type RemoteServer, Transfer } from './transfer.ts';
 
 /** Returns the path of the copy of a bundle in a folder. */
 export function replicaPath(folder: string, digest: Digest): string {

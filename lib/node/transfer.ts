@@ -1,6 +1,6 @@
 import { constants, writeSync } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { dirname, basename } from 'node:path';
 import type { BlobRecord } from '../bundle/metadata.ts';
 import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
@@ -11,8 +11,8 @@ import { renameDurably } from '../content/files/atomicWrite.ts';
 import { checkSpace, describeWriteError, makeFolders } from '../content/files/disk.ts';
 import { readChunks } from '../content/files/fileRange.ts';
 import { takeLock } from '../content/files/lock.ts';
-import { openRegular } from '../content/files/regularFile.ts';
-import type { ContentRequest, Transport } from '../content/registry/transport.ts';
+import { openRegular } from '../content/files/smallFile.ts';
+import { type ContentRequest, Transport } from '../content/registry/transport.ts';
 import {
   checkSequence,
   checkTar,
@@ -22,7 +22,8 @@ import {
   type BundleOutline,
   type ContentCheck,
 } from './contentCheck.ts';
-import { explainRefusal, requestFile, type RemoteServer } from './remoteServer.ts';
+import { servedTar } from '../bundle/serve.ts';
+import type { RetryOptions } from '../content/http/retry.ts';
 
 /** A bundle, or the base blobs of a delta bundle, that is on other machines. */
 export type WantedContent =
@@ -44,7 +45,7 @@ export type WantedContent =
     };
 
 /** What to leave free on the disk, and the closed transfer of an earlier try, whose checks are not repeated. */
-export interface TransferOptions {
+interface TransferOptions {
   /** Bytes that must stay free. */
   readonly floor?: number | undefined;
   readonly earlier?: Transfer | undefined;
@@ -259,5 +260,42 @@ async function askSize(transport: Transport, request: ContentRequest): Promise<n
   if (Number.isSafeInteger(size) && size > 0) return size;
   throw new PluginError('server-error', `${request.registry} did not send the size of the bundle`, {
     hint: 'Name a server of this program, or a bundle on a server that states its Content-Length.',
+  });
+}
+
+/** A server of a bundle. */
+export interface RemoteServer {
+  /** The URL of a `serve`, or of a file on another server. */
+  readonly url: URL;
+  /** The token of the server. */
+  readonly token: string | undefined;
+  /** The retries; by default those of the registry client. */
+  readonly retry?: RetryOptions;
+}
+
+/** Returns the request for a file of a server, and the transport for it. `what` is its name for messages. */
+export function requestFile(
+  { url, token, retry }: RemoteServer,
+  what: string,
+  connections: Connections,
+  context: Context,
+): { transport: Transport; request: ContentRequest } {
+  const target = new URL(url);
+  if (target.pathname === '/') target.pathname = servedTar;
+  const authorization = token === undefined ? undefined : `Bearer ${token}`;
+  const authorizer = { authorize: () => Promise.resolve(authorization) };
+  // The content is proven by its digest, also over plain HTTP.
+  const transport = new Transport(connections, authorizer, context, { ...retry, insecure: true });
+  const repository = basename(target.pathname);
+  return { transport, request: { registry: target.host, repository, what, target, actions: 'pull' } };
+}
+
+/** Throws the error of the first request to a server. A missing token gets a hint of its own. */
+export function explainRefusal({ registry }: ContentRequest, error: unknown): never {
+  if (!isPluginError(error, 'unauthorized')) throw error;
+  throw new PluginError('unauthorized', `${registry} requires a token for the bundle`, {
+    hint: 'Name the file with the token of the server.',
+    settings: ['tokenFile'],
+    cause: error,
   });
 }

@@ -5,7 +5,7 @@ import { dirname } from 'node:path';
 import { writeAtomically } from '../content/files/atomicWrite.ts';
 import { describeWriteError } from '../content/files/disk.ts';
 import { readWhole } from '../content/files/smallFile.ts';
-import { fileLimit, type ConfinedPath, type HostFiles } from '../node/machine/hostFiles.ts';
+import { fileLimit, type ConfinedPath, HostFiles } from '../node/machine/hostFiles.ts';
 
 /** New content of a file of the host. */
 export interface FileChange {
@@ -139,4 +139,22 @@ export function sha256Of(content: Buffer | string): string {
 export function passMissing(error: unknown): undefined {
   if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
   throw error;
+}
+
+/** The files of a host as they would be after changes. */
+export class ChangedFiles extends HostFiles {
+  readonly #changed: ReadonlyMap<string, Buffer | undefined>;
+
+  constructor(root: string, changed: ReadonlyMap<string, Buffer | undefined>) {
+    super(root);
+    this.#changed = changed;
+  }
+
+  override async read(path: string): Promise<Buffer | undefined> {
+    return this.#changed.has(path) ? this.#changed.get(path) : super.read(path);
+  }
+
+  override async exists(path: string): Promise<boolean> {
+    return this.#changed.has(path) ? this.#changed.get(path) !== undefined : super.exists(path);
+  }
 }

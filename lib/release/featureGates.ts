@@ -1,9 +1,9 @@
 import type { Context } from '../context.ts';
 import { fieldsAt, fieldsOf, listOf, textOf } from '../fields.ts';
 import { exclusionOf, featureSets, listedFeatureSets, selfManaged, type ManifestFilter } from './manifestFilter.ts';
-import type { PayloadFiles } from './payload.ts';
-import { readPayloadObjects } from './payloadObjects.ts';
+import { type PayloadFiles, readPayloadObjects } from './payload.ts';
 import { majorOf } from './version.ts';
+import { isImagePolicy, readImagePolicy, type ImagePolicy } from './sigstore/imagePolicy.ts';
 
 /** The feature gates that a release lists for one feature set. */
 interface ListedGates {
@@ -79,4 +79,18 @@ function readFeatureGates(files: PayloadFiles, version: string, context: Context
 
 function namesOf(gates: unknown): Set<string> {
   return new Set(listOf(gates).flatMap(({ name }) => textOf(name) ?? []));
+}
+
+/**
+ * Reads the image policies in the manifests of a payload, with the reason why a self-managed cluster with the default
+ * feature set does not have one. Skips a file that cannot be read, with a warning.
+ */
+export function readPayloadPolicies(files: PayloadFiles, version: string, context: Context): ImagePolicy[] {
+  const policies = readPayloadObjects(files, 'ImagePolicy', context).filter(({ object }) => isImagePolicy(object));
+  if (policies.length === 0) return [];
+  const filter = makeManifestFilter(files, version, context);
+  return policies.map(({ file, object }) => ({
+    ...readImagePolicy(object, `${file} of the release payload`),
+    excluded: exclusionOf(object, filter),
+  }));
 }

@@ -1,5 +1,5 @@
 import type { Context } from '../context.ts';
-import { CopyFailure, describeFailures } from '../content/copy/copyFailure.ts';
+import { CopyFailure, describeFailures } from '../content/copy/copy.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import type { Descriptor } from '../content/oci/descriptor.ts';
 import { hexOf, type Digest } from '../content/oci/digest.ts';
@@ -11,7 +11,7 @@ import type { VerifiedSignature } from './signature/signature.ts';
 import type { FetchFile } from '../content/http/fetchFile.ts';
 import { collectSignatures, verifyRelease } from './signature/trust.ts';
 import { parseVersion, releaseTag, unknownVersion, type Architecture } from './version.ts';
-import { shellCommand } from '../shellWord.ts';
+import { shellCommand } from '../text.ts';
 
 /**
  * A release by version, architecture and repository, or by image. For an image, `arch` is the required architecture.

@@ -9,11 +9,10 @@ import { readPayloadGates, type AdminGate } from './adminGates.ts';
 import { readImageReferences, readReleaseMetadata, type ComponentImage } from './metadata.ts';
 import { readPayloadFiles, type PayloadFiles } from './payload.ts';
 import type { ImagePolicy } from './sigstore/imagePolicy.ts';
-import { readProvenance, type Provenance } from './provenance.ts';
-import { readFeatureSets } from './featureGates.ts';
-import { readPayloadPolicies } from './payloadPolicies.ts';
-import { readVerification, type Verification } from './verification.ts';
+import { readFeatureSets, readPayloadPolicies } from './featureGates.ts';
 import { parseArchitecture, type Architecture } from './version.ts';
+import { readDocuments } from '../content/files/documents.ts';
+import type { KeyMaterial } from './signature/keyring.ts';
 
 /** A release, by its payload image. */
 export interface Release {
@@ -148,4 +147,133 @@ function checkWanted(what: string, has: string, expected: string | undefined, wh
   throw new PluginError('invalid-release', `${where} is of ${what} ${has}, not ${expected}`, {
     hint: 'The tag may be wrong, or may have moved. Compare the digest with the published digest.',
   });
+}
+
+/** The keys and stores that a payload names for verifying releases. The payload itself does not make them trusted. */
+interface Verification {
+  readonly keys: readonly KeyMaterial[];
+  /** The http(s) URLs of signature stores. */
+  readonly stores: readonly string[];
+}
+
+// Read before the release is verified. The real one has 9 KB.
+const limits = { length: 1024 * 1024, tokens: 20_000 };
+
+const annotation = 'release.openshift.io/verification-config-map';
+
+/**
+ * Reads the first ConfigMap of a payload with the annotation for verification: keys in `verifier-public-key-*` and
+ * stores in `store-*`, as library-go does. Empty without such a ConfigMap.
+ */
+function readVerification(files: PayloadFiles, context: Context): Verification {
+  for (const [name, content] of files) {
+    const text = content.toString('utf8');
+    // Most of a payload's hundreds of manifests can be skipped without parsing.
+    if (!text.includes(annotation)) continue;
+    const data = documentsOf(name, text, context).find(isVerification)?.data;
+    if (data) return verificationOf(name, data, context);
+  }
+  return { keys: [], stores: [] };
+}
+
+interface ConfigMap {
+  readonly kind?: unknown;
+  readonly metadata?: { readonly annotations?: Readonly<Record<string, unknown>> };
+  readonly data?: Readonly<Record<string, unknown>>;
+}
+
+function documentsOf(name: string, text: string, context: Context): (ConfigMap | null)[] {
+  try {
+    // Red Hat's own manifest has a duplicate key, which Kubernetes accepts.
+    return readDocuments(text, limits).values as (ConfigMap | null)[];
+  } catch (error) {
+    context.log('warn', `${name} in the release payload is not YAML and is skipped: ${messageOf(error)}`);
+    return [];
+  }
+}
+
+function isVerification(object: ConfigMap | null): object is ConfigMap {
+  return object?.kind === 'ConfigMap' && object.metadata?.annotations?.[annotation] !== undefined;
+}
+
+function verificationOf(file: string, data: Readonly<Record<string, unknown>>, context: Context): Verification {
+  const entries = Object.entries(data).filter((entry): entry is [string, string] => typeof entry[1] === 'string');
+  const keys = entries
+    .filter(([key]) => key.startsWith('verifier-public-key-'))
+    .map(([key, content]) => ({ name: `${key} of ${file} in the release payload`, content }));
+  const named = entries.filter(([key]) => key.startsWith('store-')).map(([, store]) => store.trim());
+  // An unverified payload must not choose local files to read.
+  const stores = named.filter((store) => /^https?:/.test(store) && URL.canParse(store));
+  if (stores.length < named.length)
+    context.log('warn', `${file} in the release payload names a signature store that is not http(s), which is skipped`);
+  return { keys, stores };
+}
+
+/** The source of a component: a repository and a commit. */
+export interface SourceCommit {
+  readonly repository: string;
+  readonly commit: string;
+}
+
+/** The origin of a release according to its payload, for an audit. Nothing else uses it. */
+export interface Provenance {
+  /** The URL of the advisory. */
+  readonly errata?: string;
+  /** The time at which the release was made. */
+  readonly created?: Date;
+  /** The versions of parts, such as `kubernetes`. A release with two operating systems has both: `machine-os: '9.8.1, 10.2.1'`. */
+  readonly versions: Readonly<Record<string, string>>;
+  readonly sources: ReadonlyMap<string, SourceCommit>;
+}
+
+interface ImageReferences {
+  readonly metadata?: { readonly creationTimestamp?: unknown };
+  readonly spec?: {
+    readonly tags?: readonly { readonly name?: string; readonly annotations?: Record<string, unknown> }[];
+  };
+}
+
+// Every text is printed in a report, so each must match a narrow pattern.
+const address = /^https:\/\/[\w./:?=&%-]{1,300}$/;
+const commitHash = /^[0-9a-f]{7,64}$/;
+const time = /^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
+const versionEntry = /^([a-z][a-z0-9-]{0,50})=([\w.+-]{1,100})$/;
+
+/**
+ * Reads `image-references` and `release-metadata` of a payload, which are parsed before. Leaves out texts of another
+ * form.
+ */
+export function readProvenance(files: PayloadFiles): Provenance {
+  const parse = (name: string): unknown => parseJson(files.get(name)?.toString('utf8') ?? '{}');
+  const { metadata } = parse('release-metadata') as { metadata?: { url?: unknown } };
+  const { metadata: references, spec } = parse('image-references') as ImageReferences;
+  const versions = new Map<string, Set<string>>();
+  const sources = new Map<string, SourceCommit>();
+  for (const { name = '', annotations = {} } of spec?.tags ?? []) {
+    const repository = textOf(annotations['io.openshift.build.source-location'], address);
+    const commit = textOf(annotations['io.openshift.build.commit.id'], commitHash);
+    if (repository !== undefined && commit !== undefined) sources.set(name, { repository, commit });
+    const entries = annotations['io.openshift.build.versions'];
+    for (const entry of typeof entries === 'string' ? entries.split(',') : []) {
+      const [, part, version] = versionEntry.exec(entry) ?? [];
+      if (part === undefined || version === undefined) continue;
+      const partVersions = versions.get(part);
+      if (!partVersions) versions.set(part, new Set([version]));
+      // Only the operating system may have several versions (MCO-1961).
+      else if (part === 'machine-os') partVersions.add(version);
+    }
+  }
+  const errata = textOf(metadata?.url, address);
+  const created = new Date(textOf(references?.creationTimestamp, time) ?? Number.NaN);
+  const hasTime = !Number.isNaN(created.getTime());
+  return {
+    errata,
+    ...(hasTime && { created }),
+    versions: Object.fromEntries([...versions].map(([part, partVersions]) => [part, [...partVersions].join(', ')])),
+    sources,
+  };
+}
+
+function textOf(value: unknown, form: RegExp): string | undefined {
+  return typeof value === 'string' && form.test(value) ? value : undefined;
 }

@@ -20,11 +20,12 @@ import { readPayloadFiles } from '../release/payload.ts';
 import { isForPlatform, type Release } from '../release/release.ts';
 import { listSystemImages, readStreamsOf, type OSImageStreams } from '../release/osImageStreams.ts';
 import type { VerifiedSignature } from '../release/signature/signature.ts';
-import { Overlay } from '../content/store/overlay.ts';
+import { Overlay } from '../content/store/derivedImage.ts';
 import { readContent, readImageManifest, type ContentSource } from '../content/store/store.ts';
 import type { BundleOutline } from '../node/contentCheck.ts';
-import { formatOutline, parseOutline } from './bundleOutline.ts';
 import { writeAtomically } from '../content/files/atomicWrite.ts';
+import { identityFields } from '../bundle/identity.ts';
+import type { UpgradeBundle } from './upgradeBundle.ts';
 
 /** The largest content to keep, in bytes. The layers with the manifests of a release have a few megabytes. */
 const largest = 256 * 1024 * 1024;
@@ -278,4 +279,45 @@ function parseEvidence(bytes: Buffer): Evidence | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** An outline in a record: the size of the bundle in bytes, and `<size>:<digest>` of what is before its first blob. */
+export interface RecordedOutline {
+  readonly size?: number;
+  readonly head?: string;
+}
+
+/** Returns the fields for a record. */
+export function formatOutline({ size, head }: BundleOutline): RecordedOutline {
+  return { size, ...(head && { head: `${head.size}:${head.digest}` }) };
+}
+
+/** Reads the outline of a record; undefined if it has none, or an invalid one. */
+export function parseOutline({ size, head }: { readonly size?: unknown; readonly head?: unknown } = {}):
+  | BundleOutline
+  | undefined {
+  if (typeof size !== 'number' || !Number.isSafeInteger(size) || size <= 0) return undefined;
+  if (typeof head !== 'string' || head === '') return { size };
+  const [, bytes = '', digest = ''] = /^(\d{1,15}):(sha256:[0-9a-f]{64})$/.exec(head) ?? [];
+  if (!isDigest(digest) || Number(bytes) > size) return undefined;
+  return { size, head: { size: Number(bytes), digest } };
+}
+
+/**
+ * Describes how verified facts differ from the bundle that an UpgradeBundle allows: by the digest of the bundle, the
+ * version, or the digest of the release. Undefined if they differ in nothing that it states.
+ */
+export function describeMismatch(
+  { spec: { bundle } }: Pick<UpgradeBundle, 'spec'>,
+  facts: BundleFacts,
+): string | undefined {
+  // The facts about one of several releases have its version.
+  const { metadata } = facts.hops?.at(-1) ?? facts;
+  const own = { digest: facts.digest, version: metadata.version, releaseDigest: digestIn(metadata.release) };
+  for (const [field, what] of identityFields) {
+    const [allowed, actual] = [bundle[field], own[field]];
+    if (allowed !== undefined && allowed !== actual)
+      return `the bundle that was found has the ${what} ${actual}, and ${allowed} is allowed (spec.bundle.${field})`;
+  }
+  return undefined;
 }

@@ -9,7 +9,7 @@ import { readNode } from '../readiness/preflight/node.ts';
 import { isControlPlane } from '../readiness/preflight/nodeCheck.ts';
 import { topologyOf } from '../readiness/preflight/operatorCheck.ts';
 import { isOlder } from '../release/version.ts';
-import { shellCommand } from '../shellWord.ts';
+import { shellCommand } from '../text.ts';
 import { keptBackups, parseBackup } from '../node/clusterBackup.ts';
 import { listNames } from './conditions.ts';
 import { readRendered } from './poolRollout.ts';

@@ -1,5 +1,5 @@
 import { listOf, textOf, type Fields } from '../fields.ts';
-import { nameSome } from '../failures.ts';
+import { nameSome } from '../errors.ts';
 
 /** The types of conditions, in the order in which they become true. */
 export const conditionTypes = [

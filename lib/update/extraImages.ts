@@ -1,11 +1,10 @@
 import { fieldsOf, listOf } from '../fields.ts';
 import { listContainerImages } from '../bundle/images.ts';
 import { digestIn } from '../content/oci/reference.ts';
-import { describeMismatch } from './allowedBundle.ts';
-import type { BundleFacts } from './bundleFacts.ts';
+import { describeMismatch, type BundleFacts } from './bundleFacts.ts';
 import { listNames, type BundleCondition } from './conditions.ts';
-import { selectHop } from './hops.ts';
-import type { UpgradeBundle } from './upgradeBundle.ts';
+import type { UpgradeBundle, HopPhase, HopProgress, Phase, UpgradeBundleStatus } from './upgradeBundle.ts';
+import { isOlder } from '../release/version.ts';
 
 /** Facts without the extra images that an UpgradeBundle does not allow. */
 export interface AllowedFacts extends BundleFacts {
@@ -56,4 +55,37 @@ export function describeExtras({ status }: UpgradeBundle, { leftOut }: AllowedFa
     `the release signature does not cover ${listNames(leftOut)}: they are not loaded. To allow them, add their digests to spec.allowExtraImages, or use ` +
     'oc adm-upgrade-bundle apply';
   return [{ type, status: 'False', reason: 'LeftOut', message }];
+}
+
+/**
+ * Returns the facts about one release of a bundle: the one with a version, or the first. Returns the facts of a bundle
+ * with one release unchanged, and undefined if no release has that version.
+ */
+function selectHop(facts: BundleFacts, version: string | undefined): BundleFacts | undefined {
+  const { hops } = facts;
+  if (!hops) return facts;
+  const hop = version === undefined ? hops[0] : hops.find(({ metadata }) => metadata.version === version);
+  return hop && { ...hop, hops };
+}
+
+/**
+ * Lists the hops of an update to the releases of a bundle. Hops to releases that are not later than the running version
+ * are skipped, except the last. Undefined for a bundle with one release.
+ */
+export function planHops({ hops }: BundleFacts, running: string): HopProgress[] | undefined {
+  return hops?.map(({ metadata: { version, release } }, index) => {
+    const isNeeded = isOlder(running, version) || index === hops.length - 1;
+    return { version, release, phase: isNeeded ? 'Pending' : 'Skipped' };
+  });
+}
+
+/** Returns the hop that begins after the present one; undefined if there is none. */
+export function nextHop({ hops = [], version }: UpgradeBundleStatus): HopProgress | undefined {
+  return hops.find((hop) => hop.phase === 'Pending' && hop.version !== version);
+}
+
+/** Returns hops with the phase of the hop to a version. */
+export function withPhase(hops: readonly HopProgress[], version: string | undefined, phase: Phase): HopProgress[] {
+  const own: HopPhase = phase === 'Detected' ? 'Pending' : phase;
+  return hops.map((hop) => (hop.version === version ? { ...hop, phase: own } : hop));
 }

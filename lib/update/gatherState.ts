@@ -1,7 +1,7 @@
 import { checkInterrupted, type Context } from '../context.ts';
 import { asFailure } from '../errors.ts';
 import { fieldsAt, fieldsOf, listOf, textsOf } from '../fields.ts';
-import { toLine } from '../lines.ts';
+import { toLine } from '../text.ts';
 import { digestOf } from '../content/oci/digest.ts';
 import type { Redactor } from './redaction.ts';
 import type { Cluster } from '../cluster/client.ts';

@@ -6,6 +6,10 @@ import { parseJson } from '../content/oci/syntax.ts';
 import { architectures, type Architecture } from '../release/version.ts';
 import type { MirrorContent } from './mirrorContent.ts';
 import { nodePhases, reportNamespace, type NodeProgress, upgradeBundleApi } from './upgradeBundle.ts';
+import { readFile } from 'node:fs/promises';
+import type { Cluster } from '../cluster/client.ts';
+import { ignoring } from '../errors.ts';
+import { pathOnHost, type Host, mirrorStateFile } from '../node/machine/host.ts';
 
 /**
  * The places of the base blobs of a delta bundle on a node. `offered`: all in files, which other nodes can fetch.
@@ -148,7 +152,7 @@ export function formatNodeReport({
 }
 
 /** What the Lease of an agent says. */
-export interface ReceivedReport {
+interface ReceivedReport {
   readonly node: string;
   /** The time of its renewal by the clock of the node. */
   readonly renewed: string;
@@ -248,7 +252,7 @@ function parseBackupReport(value: unknown): BackupReport | undefined {
 }
 
 /** Reads the state of a mirror; undefined if it is none. Cuts long lists and texts. */
-export function parseMirrorState(value: unknown): MirrorState | undefined {
+function parseMirrorState(value: unknown): MirrorState | undefined {
   const { versions, port, sizes, content, requests, lacking } = fieldsOf(value);
   const cut = (texts: unknown): string[] =>
     textsOf(texts)
@@ -275,4 +279,29 @@ function parseFields(text: string): Fields {
   } catch {
     return {};
   }
+}
+
+/** The state of the mirror of a node. */
+export interface NodeMirror extends MirrorState {
+  readonly node: string;
+}
+
+/** Reads the state of the mirror of this node, which its server writes; undefined if it has none. */
+export async function readMirrorState(host: Host): Promise<MirrorState | undefined> {
+  try {
+    return parseMirrorState(parseJson(await readFile(pathOnHost(host, mirrorStateFile), 'utf8')));
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * Lists the states of all mirrors from the reports of agents; none if the user may not read reports. Throws other errors
+ * of the cluster.
+ */
+export async function listMirrorStates(cluster: Cluster): Promise<NodeMirror[]> {
+  const { apiVersion, kind, ...options } = reportKind;
+  const leases = await cluster.list(apiVersion, kind, options).catch(ignoring('denied'));
+  const reports = (leases ?? []).flatMap((lease) => readReport(lease) ?? []);
+  return reports.flatMap(({ node, report }) => (report?.mirror ? [{ node, ...report.mirror }] : []));
 }

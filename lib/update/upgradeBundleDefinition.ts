@@ -1,5 +1,5 @@
 import { fieldsAt, fieldsOf, isFields } from '../fields.ts';
-import { ignorableChecks } from '../cluster/ignoredFindings.ts';
+import { ignorableChecks } from '../cluster/finding.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
 import {
   backupModes,

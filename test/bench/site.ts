@@ -1,8 +1,7 @@
 // Measures what one bundle for a site saves, and the cost of reading a catalog of operators of full size:
 // `npm run bench`.
 import { join } from 'node:path';
-import { formatSiteReport } from '../../lib/config/siteReport.ts';
-import type { SiteReport } from '../../lib/config/siteTypes.ts';
+import { formatSiteReport, type SiteReport } from '../../lib/config/siteReport.ts';
 import { hexOf, parseDigest } from '../../lib/content/oci/digest.ts';
 import { digestIn, repositoryIn } from '../../lib/content/oci/reference.ts';
 import { addRelease, openWorkshop, type ProgramOptions, type Workshop } from '../support/content/creation.ts';

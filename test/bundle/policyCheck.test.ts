@@ -3,7 +3,7 @@ import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { openBundle } from '../../lib/bundle/open.ts';
-import { findRefusedImages } from '../../lib/bundle/policyCheck.ts';
+import { findRefusedImages } from '../../lib/bundle/signatureCheck.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';
 import { verifyBundle } from '../../lib/bundle/verify/verify.ts';
 import { releaseRepository } from '../../lib/content/store/directory.ts';

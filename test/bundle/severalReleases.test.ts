@@ -3,7 +3,7 @@ import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import type { BundledRelease, BundleMetadata } from '../../lib/bundle/metadata.ts';
 import { formatSiteReport } from '../../lib/config/siteReport.ts';
-import type { ReleaseDiff } from '../../lib/bundle/diff/diff.ts';
+import type { ReleaseDiff } from '../../lib/bundle/diff.ts';
 import type { LintReport } from '../../lib/readiness/lint/lint.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { planUpdate } from '../../lib/bundle/verify/updatePlan.ts';

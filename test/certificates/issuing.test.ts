@@ -3,8 +3,12 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { createConstrainedAuthority, createServerCertificate, type Authority } from '../../lib/certificates/issuing.ts';
-import { isWithin } from '../../lib/certificates/nameConstraints.ts';
+import {
+  createConstrainedAuthority,
+  createServerCertificate,
+  type Authority,
+  isWithin,
+} from '../../lib/certificates/issuing.ts';
 import { run, runSuccessfully } from '../support/peers.ts';
 
 const permitted = { names: ['localhost'], networks: ['192.0.2.0/25', '127.0.0.0/8', 'fd00:1::/64', '::1/128'] };

@@ -10,7 +10,7 @@ import { clusterVersionReference } from '../../lib/cluster/clusterVersion.ts';
 import { install } from '../../lib/update/install/install.ts';
 import { leadWithLease } from '../../lib/cluster/lease.ts';
 import { formatNodeReport } from '../../lib/update/nodeReport.ts';
-import { signatureManifests } from '../../lib/config/releaseManifests.ts';
+import { signatureManifests } from '../../lib/config/signatures.ts';
 import { controlRollout } from '../../lib/update/controller/rollout.ts';
 import {
   isAtLeast,

@@ -1,6 +1,12 @@
 import { expect } from 'chai';
-import type { Check, Finding, Subject } from '../../lib/cluster/finding.ts';
-import { ignoreFindings, nameIgnore, requireIgnorable } from '../../lib/cluster/ignoredFindings.ts';
+import {
+  type Check,
+  type Finding,
+  type Subject,
+  ignoreFindings,
+  nameIgnore,
+  requireIgnorable,
+} from '../../lib/cluster/finding.ts';
 import { blocks } from '../../lib/cluster/platformStops.ts';
 import { failureOf } from '../support/program/failure.ts';
 

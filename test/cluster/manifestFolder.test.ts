@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import type { ConfigManifest } from '../../lib/config/manifest.ts';
-import { parseManifests, readManifestTexts } from '../../lib/cluster/manifestFolder.ts';
+import { parseManifests, readManifestTexts } from '../../lib/mirroring/manifestFolder.ts';
 import { failureOf } from '../support/program/failure.ts';
 
 const readManifests = async (folder: string): Promise<ConfigManifest[]> =>

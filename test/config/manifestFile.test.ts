@@ -1,7 +1,7 @@
 import { mkdir, readdir, readFile, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { findManifestFiles, writeTextFile } from '../../lib/config/manifestFile.ts';
+import { findManifestFiles, writeTextFile } from '../../lib/config/manifest.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 

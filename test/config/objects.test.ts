@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { readObjects } from '../../lib/config/objects.ts';
+import { readObjects } from '../../lib/config/manifest.ts';
 import { PluginError } from '../../lib/errors.ts';
 
 describe('readObjects', () => {

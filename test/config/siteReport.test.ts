@@ -1,7 +1,11 @@
 import { expect } from 'chai';
-import { formatSiteReport, parseSiteReport, siteReportLimit } from '../../lib/config/siteReport.ts';
-import { formatSiteText } from '../../lib/config/siteText.ts';
-import type { SiteReport } from '../../lib/config/siteTypes.ts';
+import {
+  formatSiteReport,
+  parseSiteReport,
+  siteReportLimit,
+  formatSiteText,
+  type SiteReport,
+} from '../../lib/config/siteReport.ts';
 import { digestOf, hexOf } from '../../lib/content/oci/digest.ts';
 import { failureOf } from '../support/program/failure.ts';
 

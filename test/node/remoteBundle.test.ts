@@ -4,7 +4,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 import { expect } from 'chai';
-import { serveBundle } from '../../lib/bundle/deliver/serve.ts';
+import { serveBundle } from '../../lib/bundle/serve.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
 import { checkSigned } from '../../lib/bundle/signedBundle.ts';

@@ -12,7 +12,7 @@ import { expect } from 'chai';
 import type { ArchiveFile } from '../../lib/content/archive/archive.ts';
 import { openBundle } from '../../lib/bundle/open.ts';
 import { openRemoteTar } from '../../lib/bundle/openTar.ts';
-import { serveBundle } from '../../lib/bundle/deliver/serve.ts';
+import { serveBundle } from '../../lib/bundle/serve.ts';
 import { openBaseBlobs } from '../../lib/node/baseBlobs.ts';
 import { baseBlobsPath, checkBundleDigest, checkWholeDigest, fetchBundle, hashBundle } from '../../lib/node/replica.ts';
 import type { BlobRecord } from '../../lib/bundle/metadata.ts';

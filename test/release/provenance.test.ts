@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { readProvenance } from '../../lib/release/provenance.ts';
+import { readProvenance } from '../../lib/release/release.ts';
 
 describe('readProvenance', () => {
   const read = (...versions: string[]): ReturnType<typeof readProvenance> => {

@@ -1,6 +1,10 @@
 import { expect } from 'chai';
-import { describeGate, listRequiredGates } from '../../lib/release/adminGates.ts';
-import { listRuntimeGates, type GateConditions } from '../../lib/release/runtimeGates.ts';
+import {
+  describeGate,
+  listRequiredGates,
+  listRuntimeGates,
+  type GateConditions,
+} from '../../lib/release/adminGates.ts';
 
 /** A cluster to which no operator adds a gate. */
 const plain: GateConditions = {

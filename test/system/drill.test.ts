@@ -1,9 +1,9 @@
 import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { drillNode, endDrill } from '../../lib/readiness/drill/drill.ts';
-import { drillFile } from '../../lib/node/machine/paths.ts';
-import { drillUnit } from '../../lib/node/runtime/drillUnit.ts';
+import { drillNode, endDrill } from '../../lib/drill/drill.ts';
+import { drillFile } from '../../lib/node/machine/host.ts';
+import { drillUnit } from '../../lib/node/runtime/drillRegistry.ts';
 import { connectCluster } from '../../lib/cluster/client.ts';
 import { checkDrills, lastDrillAnnotation } from '../../lib/readiness/preflight/drillRecord.ts';
 import { DrillSite, drilled } from '../fakes/cluster/drillSite.ts';

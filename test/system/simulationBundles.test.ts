@@ -10,7 +10,7 @@ import { pullspecsOf } from '../support/release/release.ts';
 import { SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
 import type { SimulatedNode } from '../fakes/cluster/simulatedNode.ts';
 import { requireRoot } from '../support/archive/storeReader.ts';
-import { formerStorePath, holdFile, pinFile } from '../../lib/node/machine/paths.ts';
+import { formerStorePath, holdFile, pinFile } from '../../lib/node/machine/host.ts';
 
 /** Returns the release that a cluster ran last, from its version. */
 const imageOf = (version: unknown): string =>

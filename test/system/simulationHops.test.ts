@@ -1,8 +1,7 @@
 import { mkdir, readFile, stat } from 'node:fs/promises';
 import { expect } from 'chai';
 import { stringify } from 'yaml';
-import { formatSiteReport, parseSiteReport } from '../../lib/config/siteReport.ts';
-import type { SiteReport } from '../../lib/config/siteTypes.ts';
+import { formatSiteReport, parseSiteReport, type SiteReport } from '../../lib/config/siteReport.ts';
 import { digestIn } from '../../lib/content/oci/reference.ts';
 import { runPreflight } from '../../lib/readiness/preflight/preflight.ts';
 import { readSite } from '../../lib/readiness/preflight/site.ts';

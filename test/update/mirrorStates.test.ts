@@ -2,9 +2,8 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
-import { mirrorStateFile } from '../../lib/node/machine/paths.ts';
-import { listMirrorStates, readMirrorState } from '../../lib/update/mirrorStates.ts';
-import { formatNodeReport } from '../../lib/update/nodeReport.ts';
+import { mirrorStateFile } from '../../lib/node/machine/host.ts';
+import { listMirrorStates, readMirrorState, formatNodeReport } from '../../lib/update/nodeReport.ts';
 import { startCluster } from '../support/cluster.ts';
 import { failureOf } from '../support/program/failure.ts';
 

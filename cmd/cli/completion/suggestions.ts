@@ -1,9 +1,8 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { FindValues } from './candidates.ts';
-import type { TypedLine } from './line.ts';
+import { type FindValues, findCandidates, type Completion, type TypedLine } from './candidates.ts';
 import { upgradeBundleKind } from '../../../lib/update/upgradeBundle.ts';
-import type { Arguments } from '../command.ts';
+import type { Arguments, Program } from '../command.ts';
 
 /**
  * Returns a function that finds values of options: on this machine and, for nodes and UpgradeBundles, in the cluster of
@@ -117,4 +116,24 @@ async function findClusterNames(
   using cluster = await openCluster(args as Arguments<typeof clusterAccessOptions>, environment, context);
   const { apiVersion, kind } = kinds[suggestion];
   return (await cluster.list(apiVersion, kind)).map(({ metadata }) => metadata.name);
+}
+
+/** The directives of cobra’s completion scripts: only these candidates, file names, folders. */
+const directives = { nothing: 4, files: 0, folders: 16 };
+
+/**
+ * Returns the response to `__complete WORD… TYPED`, in the format that kubectl reads from a `kubectl_complete-…`
+ * program: candidates, each with a tab and a description, then a colon and a directive. Without candidates after an
+ * error. Never throws.
+ */
+export async function answerCompletion(
+  program: Program,
+  words: readonly string[],
+  environment: NodeJS.ProcessEnv,
+): Promise<string> {
+  const { candidates, otherwise } = await findCandidates(program, words, suggestionsFrom(environment)).catch(
+    (): Completion => ({ candidates: [], otherwise: 'nothing' }),
+  );
+  const lines = candidates.map(({ word, describe }) => [word, describe].filter((text) => text !== '').join('\t'));
+  return [...lines, `:${directives[otherwise]}`, ''].join('\n');
 }

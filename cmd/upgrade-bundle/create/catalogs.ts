@@ -2,7 +2,7 @@ import type { BundledCatalog, CatalogRequest } from '../../../lib/bundle/create/
 import type { OperatorRequest, SelectedPackage } from '../../../lib/release/catalog/selection.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { isRange } from '../../../lib/release/version.ts';
-import { checkImage } from '../../cli/values/checks.ts';
+import { checkImage } from '../../cli/values.ts';
 import type { Arguments } from '../../cli/command.ts';
 
 /** The options of `create` for operators. */

@@ -1,6 +1,22 @@
-import { defineCommand } from '../../cli/command.ts';
-import { bundleConfig, createOptions, createPositionals } from './createOptions.ts';
-import { runCreate } from './runCreate.ts';
+import { defineCommand, type Arguments, type CommandSession } from '../../cli/command.ts';
+import { bundleConfig, createOptions, createPositionals, type CreateArguments } from './createOptions.ts';
+import { createBundle, type CreateResult } from '../../../lib/bundle/create/create.ts';
+import { openLocalOrigin } from '../../../lib/bundle/create/localOrigin.ts';
+import { RegistryOrigin } from '../../../lib/bundle/create/origin.ts';
+import { checkDevice, writeDevice } from '../../../lib/node/media/deviceWriter.ts';
+import { listOtherKeys, loadExpectedKeys, type ExpectedKeys } from '../../../lib/release/sigstore/policyKeys.ts';
+import { parseArchitecture } from '../../../lib/release/version.ts';
+import { openAccess } from '../../cli/access.ts';
+import { formatOptionFile } from '../../cli/optionFile.ts';
+import { readImageList } from '../../cli/imageList.ts';
+import { checkArguments, checkPatch, configArguments, readSiteReport, createRequestOf } from './createRequest.ts';
+import { withoutUrlPasswords, Lines, shellWord, formatBytes } from '../../../lib/text.ts';
+import { basename } from 'node:path';
+import type { BundleBase, BundledRelease } from '../../../lib/bundle/metadata.ts';
+import { formatFields, formatVolumes, nameReleases } from '../../cli/format.ts';
+import { describeCatalogs, toPlainCatalogs } from './catalogs.ts';
+import { describePolicies, toPlainPolicies } from '../../cli/trust.ts';
+import { describeStreams } from '../../cli/bundleFacts.ts';
 
 /** `create`: creates a bundle of a release. */
 export const command = defineCommand({
@@ -42,3 +58,148 @@ export const command = defineCommand({
     await runCreate(args, io);
   },
 });
+
+/** Creates the bundle that the arguments of `create` describe, and prints what to carry. Throws what createBundle throws. */
+async function runCreate(
+  given: Arguments<typeof createOptions & typeof createPositionals>,
+  { context, terminal, environment, stdin }: CommandSession,
+): Promise<void> {
+  checkArguments(given);
+  await checkPatch(given, environment, context);
+  const expectedKeys = await loadExpectedKeys(given.trustKey);
+  const images = await readImageList(given.imagesFrom, stdin);
+  const site = await readSiteReport(given.for, given, context);
+  const args = { ...given, arch: given.arch ?? (site && parseArchitecture(site.arch)) };
+  if (args.printConfig) {
+    terminal.print(
+      Lines.split(withoutUrlPasswords(formatOptionFile(configArguments(args, site), createOptions, bundleConfig))),
+    );
+    return;
+  }
+  const host = { root: '/', environment };
+  const device = args.device === undefined ? undefined : await checkDevice(host, args.device, args.overwrite, context);
+  const access = await openAccess(args, environment);
+  const downloading = {
+    ...context,
+    onEvent: terminal.transfer(args.fromDir === undefined ? 'Downloading' : 'Copying'),
+  };
+  await using origin = await (args.fromDir === undefined
+    ? new RegistryOrigin(access, downloading)
+    : openLocalOrigin(args.fromDir, access, downloading));
+  const request = await createRequestOf(args, { images, site }, origin, context);
+  const result = await createBundle(request, origin, downloading);
+  for (const text of listOtherKeys(result.policies ?? [], expectedKeys)) context.log('warn', text);
+  const { path, digest } = result;
+  if (device && digest && args.dryRun === 'none') {
+    const writing = { ...context, onEvent: terminal.transfer('Writing') };
+    const verifying = { ...context, onEvent: terminal.transfer('Verifying') };
+    await writeDevice(host, device, { path, digest }, args.overwrite, { writing, verifying });
+  }
+  const created = { ...args, device: args.dryRun !== 'none' ? undefined : device?.path };
+  const plain = { ...toPlainCreated(result, expectedKeys), device: created.device };
+  await terminal.printResult(args.format, plain, formatCreated(result, expectedKeys, created));
+}
+
+/** Formats the result of `create` for a person. It ends with what to carry to the site. */
+function formatCreated(result: CreateResult, keys: ExpectedKeys, args: CreateArguments): Lines {
+  const { device, fromDir } = args;
+  const isWritten = device !== undefined && result.outcome !== 'planned';
+  const isUnread = result.isRead === false && device === undefined;
+  const next =
+    result.outcome === 'created' || isWritten
+      ? [describeTransport(result, args)]
+      : isUnread
+        ? ['Verify every byte of it', `  ${formatVerify(shellWord(result.path), args, (file) => file)}`]
+        : [];
+  return new Lines(describe(result, keys, fromDir !== undefined), ...next);
+}
+
+/** Returns the result of `create` as plain data. */
+function toPlainCreated(
+  { path, outcome, digest, isRead, fetched, metadata, policies, catalogs = [], osImageStreams }: CreateResult,
+  expectedKeys: ExpectedKeys,
+): object {
+  const { version, arch, release, size, images, blobs, signatures, volumes, base, releases } = metadata;
+  return {
+    ...{ path, outcome, version, arch, release, size, digest, isRead, fetched },
+    ...{ images: images.length, blobs: blobs.length, base, volumes },
+    ...(releases && { releases: releases.map(toPlainRelease) }),
+    ...(catalogs.length > 0 && { catalogs: toPlainCatalogs(catalogs) }),
+    ...{ osImageStreams, signatures },
+    ...(policies && { sigstore: toPlainPolicies(policies, expectedKeys) }),
+  };
+}
+
+function toPlainRelease({ version, release, risks, bytes }: BundledRelease): object {
+  return { version, release, risks, bytes };
+}
+
+function describe(
+  { path, outcome, digest, isRead, fetched, metadata, policies, catalogs = [], osImageStreams }: CreateResult,
+  expectedKeys: ExpectedKeys,
+  isLocal: boolean,
+): Lines {
+  const [planned, done] = isLocal ? ['To copy', 'Copied'] : ['To fetch', 'Fetched'];
+  const signers = Object.values(metadata.signatures).flat();
+  const signer = signers[0] ? `${signers[0].signer} (${signers[0].fingerprint})` : 'not signed';
+  const title = {
+    created: 'Created',
+    unchanged: `Nothing to do: the bundle exists, and was ${isRead ? 'read and verified' : 'not read again'}`,
+    planned: 'Would create',
+  }[outcome];
+  const rows = [
+    ['Bundle', path],
+    ...(metadata.volumes ? [['Volumes', formatVolumes(metadata.volumes)]] : []),
+    ['Size', `${formatBytes(metadata.size)} (${metadata.size} bytes)`],
+    ...(digest === undefined
+      ? []
+      : [['Digest', isRead === false ? `${digest} (from ${basename(path)}.sha256)` : digest]]),
+    ['Release', metadata.release],
+    ['Version', `${nameReleases(metadata)} ${metadata.arch}`],
+    ['Signed by', signer],
+    ...describePolicies(toPlainPolicies(policies ?? [], expectedKeys)),
+    ['Images', `${metadata.images.length} (${metadata.blobs.length} blobs)`],
+    ...describeCatalogs(catalogs),
+    ...describeStreams(osImageStreams),
+    ...(metadata.base ? [['Left out', formatBase(metadata.base)]] : []),
+    ...(outcome === 'unchanged' ? [] : [[outcome === 'planned' ? planned : done, formatBytes(fetched)]]),
+  ];
+  return new Lines(title, formatFields(rows));
+}
+
+/** Returns the command that verifies a bundle. `nameOf` returns the name of a key file where the command runs. */
+function formatVerify(
+  place: string,
+  { signatureKeyring, trustFingerprint, trustKey }: CreateArguments,
+  nameOf: (file: string) => string,
+): string {
+  const keys = [
+    ...signatureKeyring.map((key) => `--signature-keyring=${shellWord(nameOf(key))}`),
+    ...trustKey.map((key) => `--trust-key=${shellWord(nameOf(key))}`),
+  ];
+  const options = [...keys, ...trustFingerprint.map((fingerprint) => `--trust-fingerprint=${fingerprint}`)];
+  return ['oc adm-upgrade-bundle verify', place, ...options].join(' ');
+}
+
+/** Lists what a site needs, with the command to verify the bundle there. */
+function describeTransport({ path, metadata }: CreateResult, args: CreateArguments): Lines {
+  const { signatureKeyring, trustKey, device } = args;
+  const { volumes, base } = metadata;
+  const bundle = volumes ? `${path}.000 to ${volumes.at(-1)?.name.slice(-3) ?? ''}` : path;
+  const medium = device === undefined ? bundle : `the drive in ${device}`;
+  const place = device === undefined ? shellWord(basename(path)) : 'DEVICE';
+  return new Lines(
+    'Files to carry to the site',
+    ...[medium, `${path}.sha256`, `${path}.yaml`, ...signatureKeyring, ...trustKey].map((file) => `  ${file}`),
+    ...(base && !base.images ? [`  the bundle of ${base.version}, the base, unless the site has it`] : []),
+    '  oc-adm_upgrade_bundle, the executable for a machine of the site',
+    'At the site, verify the bundle',
+    `  ${formatVerify(place, args, (file) => basename(file))}`,
+    ...(device === undefined ? [] : [`The bundle is on ${device}, read back and verified. Remove the drive.`]),
+  );
+}
+
+function formatBase({ version, blobs }: BundleBase): string {
+  const bytes = formatBytes(blobs.reduce((sum, { size }) => sum + size, 0));
+  return `${bytes} in ${blobs.length} blobs that ${version} has`;
+}

@@ -1,7 +1,6 @@
 import { smallestReportSpace } from '../../../lib/bundle/metadata.ts';
 import { PluginError } from '../../../lib/errors.ts';
-import { checkImage } from '../../cli/values/checks.ts';
-import { parseSize } from '../../cli/values/size.ts';
+import { checkImage, parseSize } from '../../cli/values.ts';
 import { inGroup, type Arguments } from '../../cli/command.ts';
 import {
   bundleFolderOption,
@@ -12,8 +11,8 @@ import {
   releaseOptions,
   trustOptions,
 } from '../../cli/options.ts';
-import { channelOptions } from '../../release-mirror-config/channelRange.ts';
-import { imageListOption } from '../../release-mirror-config/imageList.ts';
+import { channelOptions } from '../../cli/channelRange.ts';
+import { imageListOption } from '../../cli/imageList.ts';
 import { catalogOptions } from './catalogs.ts';
 
 /** Throws `usage` for a size that cannot be meant: a volume smaller than one block of a tar. */

@@ -1,12 +1,11 @@
 import type { BaseRequest } from '../../../lib/bundle/create/base.ts';
 import type { BundleOrigin } from '../../../lib/bundle/create/origin.ts';
 import type { CreateRequest } from '../../../lib/bundle/create/request.ts';
-import { planReleases } from '../../../lib/bundle/create/plannedReleases.ts';
+import { planReleases } from '../../../lib/bundle/create/releases.ts';
 import { heldImagesOf } from '../../../lib/bundle/create/siteCheck.ts';
-import { parseSiteReport, siteReportLimit } from '../../../lib/config/siteReport.ts';
+import { parseSiteReport, siteReportLimit, type SiteReport } from '../../../lib/config/siteReport.ts';
 import { isUpdateReport, updateReportLimits } from '../../../lib/config/updateReport.ts';
 import { isEncrypted, readEncryptionKey } from '../../../lib/release/signature/encryption.ts';
-import type { SiteReport } from '../../../lib/config/siteTypes.ts';
 import type { Context } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { readSmallFile } from '../../../lib/content/files/smallFile.ts';
@@ -21,8 +20,8 @@ import {
 import { findReports, readReportKeyFile } from '../../../lib/update/report/reportFiles.ts';
 import { openRegistries, tool } from '../../cli/access.ts';
 import { trustOf } from '../../cli/trust.ts';
-import { parseSize } from '../../cli/values/size.ts';
-import { readChannelRanges } from '../../release-mirror-config/channelRange.ts';
+import { parseSize } from '../../cli/values.ts';
+import { readChannelRanges } from '../../cli/channelRange.ts';
 import { requestOperators } from './catalogs.ts';
 import { parseReportSpace, type CreateArguments } from './createOptions.ts';
 

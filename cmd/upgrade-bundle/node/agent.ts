@@ -1,16 +1,13 @@
 import { constants, hostname, setPriority } from 'node:os';
 import type { ServedExecutable } from '../../../lib/update/agent/agentServer.ts';
 import { executablePort, tokenPath } from '../../../lib/update/install/agentScript.ts';
-import { mountFolder } from '../../../lib/node/machine/paths.ts';
+import { mountFolder, pathOnHost } from '../../../lib/node/machine/host.ts';
 import { runAgent } from '../../../lib/update/agent/agent.ts';
-import { pathOnHost } from '../../../lib/node/machine/host.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { parseSize } from '../../cli/values/size.ts';
+import { parseSize, parseListen, readToken } from '../../cli/values.ts';
 import { openCluster } from '../../cli/clusterAccess.ts';
-import { parseListen } from '../../cli/values/listen.ts';
-import { readToken } from '../../cli/values/token.ts';
 import { offlineTrustOf } from '../../cli/trust.ts';
-import { agentOptions, screenOf, screenOptions } from './agentOptions.ts';
+import { agentOptions, screenOf, screenOptions } from './nodeOptions.ts';
 
 const options = {
   listen: {

@@ -7,7 +7,7 @@ import { defineCommand } from '../../cli/command.ts';
 import { tool } from '../../cli/access.ts';
 import { openCluster } from '../../cli/clusterAccess.ts';
 import { offlineTrustOf } from '../../cli/trust.ts';
-import { agentOptions } from './agentOptions.ts';
+import { agentOptions } from './nodeOptions.ts';
 
 /** `controller`: leads the updates of a cluster. */
 export const command = defineCommand({

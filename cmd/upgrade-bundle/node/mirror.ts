@@ -10,13 +10,13 @@ import {
   signedImagesOption,
   trustOptions,
 } from '../../cli/options.ts';
-import { hostOptions } from './host.ts';
-import { mirrorFile } from '../../../lib/node/machine/paths.ts';
-import type { Lines } from '../../../lib/lines.ts';
+import { hostOptions } from './nodeOptions.ts';
+import { mirrorFile } from '../../../lib/node/machine/host.ts';
+import type { Lines } from '../../../lib/text.ts';
 import { openComplete } from '../../../lib/bundle/deltaBase.ts';
 import { checkSigned } from '../../../lib/bundle/signedBundle.ts';
 import { openRegistries } from '../../cli/access.ts';
-import { warnOfExtraImages } from '../../cli/bundle/extraImages.ts';
+import { warnOfExtraImages } from '../../cli/bundleFacts.ts';
 import { trustOf } from '../../cli/trust.ts';
 
 /** `mirror`: serves a bundle to this machine instead of the registries of its images. */

@@ -1,8 +1,8 @@
 import { defineCommand } from '../../cli/command.ts';
-import { mirrorFolder, nodeStateFolder } from '../../../lib/node/machine/paths.ts';
+import { mirrorFolder, nodeStateFolder } from '../../../lib/node/machine/host.ts';
 import { mirrorPort } from '../../../lib/update/mirror/mirrorUnit.ts';
 import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';
-import { parseListen } from '../../cli/values/listen.ts';
+import { parseListen } from '../../cli/values.ts';
 
 /** `mirror-serve`: serves the bundles that a control plane node retains. */
 export const command = defineCommand({

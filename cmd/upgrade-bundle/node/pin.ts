@@ -4,11 +4,11 @@ import { checkSigned } from '../../../lib/bundle/signedBundle.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { writePins, unpinImages, type PinResult } from '../../../lib/node/runtime/pins.ts';
 import { defineCommand, type CommandSession } from '../../cli/command.ts';
-import { warnOfExtraImages } from '../../cli/bundle/extraImages.ts';
+import { warnOfExtraImages } from '../../cli/bundleFacts.ts';
 import { outputOption, signedImagesOption } from '../../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../../cli/trust.ts';
-import { hostOptions } from './host.ts';
-import { Lines } from '../../../lib/lines.ts';
+import { hostOptions } from './nodeOptions.ts';
+import { Lines } from '../../../lib/text.ts';
 
 /** `pin`: prevents the removal of a bundle’s images. */
 export const command = defineCommand({

@@ -6,10 +6,10 @@ import { Media, type MediaEvent } from '../../../lib/node/media/media.ts';
 import type { FoundBundle } from '../../../lib/node/media/medium.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { openEventFormat } from '../../cli/format.ts';
-import { formatBytes } from '../../../lib/byteSize.ts';
+import { formatBytes } from '../../../lib/text.ts';
 import { outputOption } from '../../cli/options.ts';
-import { hostOptions } from './host.ts';
-import { mountFolder } from '../../../lib/node/machine/paths.ts';
+import { hostOptions } from './nodeOptions.ts';
+import { mountFolder } from '../../../lib/node/machine/host.ts';
 
 /** `watch`: lists the bundles on USB drives and discs as they are inserted and removed. */
 export const command = defineCommand({

@@ -1,14 +1,14 @@
-import type { NodeDrill } from '../../../lib/readiness/drill/drill.ts';
-import { formatSubject, nameSubject } from '../../../lib/cluster/finding.ts';
-import { isOpenBlocker, severityOf } from '../../../lib/cluster/ignoredFindings.ts';
+import type { NodeDrill } from '../../../lib/drill/drill.ts';
+import { formatSubject, nameSubject, isOpenBlocker, severityOf } from '../../../lib/cluster/finding.ts';
 import type { LintResult } from '../../../lib/readiness/lint/lintResult.ts';
 import type { Preflight } from '../../../lib/readiness/preflight/preflight.ts';
-import { formatCount, formatTime } from '../../cli/format.ts';
-import { markup, type Markup } from './markup.ts';
-import { formatPage, listTable } from './page.ts';
+import { formatCount, formatTime, formatDuration } from '../../cli/format.ts';
+import { markup, type Markup, formatPage, listTable } from './page.ts';
+import type { FleetMember } from '../../../lib/update/report/fleet.ts';
+import { formatBytes } from '../../../lib/text.ts';
 
 /** The date and the program, for the end of a page. */
-export interface PageStamp {
+interface PageStamp {
   readonly date: Date;
   readonly tool: string;
 }
@@ -134,6 +134,61 @@ function format({ kind, title, accent, words }: Verdict, main: Markup, { date, t
       <h1>${title}</h1>
       <p class="${accent === 'doubtful' ? 'notice' : `notice ${accent}`}"><strong>${words}</strong></p>`,
     main,
+    footer: `${tool}, ${formatTime(date)}.`,
+  });
+}
+
+/** Formats a fleet as one HTML page: clusters with problems first. */
+export function formatFleetPage(members: readonly FleetMember[], { date, tool }: PageStamp): string {
+  const clusters = members.filter(({ cluster }) => cluster !== undefined);
+  const broken = members.filter(({ cluster }) => cluster === undefined);
+  const troubled = clusters.filter(({ problems }) => problems.length > 0).length;
+  const rows = clusters.map(
+    ({
+      cluster = '',
+      version = '',
+      nodes = 0,
+      update,
+      free,
+      created = '',
+      age = 0,
+      trusted,
+      signer = '',
+      problems,
+    }) => [
+      ...[
+        cluster,
+        version,
+        String(nodes),
+        update?.version ?? '',
+        update?.phase ?? '',
+        update?.ended?.slice(0, 10) ?? '',
+      ],
+      update?.duration === undefined ? '' : formatDuration(update.duration),
+      free === undefined ? '' : formatBytes(free),
+      ...[created, `${Math.floor(age / 86_400)} d`, trusted ? 'trusted' : `claimed by ${signer.slice(0, 12)}`],
+      problems.join('; '),
+    ],
+  );
+  const heads = ['Cluster', 'Version', 'Nodes', 'Last update', 'Phase', 'Ended', 'Duration', 'Free', 'Report', 'Age'];
+  const verdict =
+    troubled + broken.length === 0
+      ? `${formatCount(clusters.length, 'cluster')} without problems.`
+      : `${formatCount(troubled, 'cluster')} of ${clusters.length} with problems; ${formatCount(broken.length, 'file')} that cannot be used.`;
+  return formatPage({
+    title: 'Fleet',
+    header: markup`<p class="eyebrow">Reports of sites</p>
+      <h1>${formatCount(clusters.length, 'cluster')}</h1>
+      <p class="${troubled + broken.length === 0 ? 'notice good' : 'notice'}"><strong>${verdict}</strong></p>`,
+    main: markup`${listTable('Clusters', [...heads, 'Key', 'Problems'], rows)}
+      ${
+        broken.length > 0 &&
+        listTable(
+          'Files that cannot be used',
+          ['File', 'Problem'],
+          broken.map(({ file, problems }) => [file, problems.join('; ')]),
+        )
+      }`,
     footer: `${tool}, ${formatTime(date)}.`,
   });
 }

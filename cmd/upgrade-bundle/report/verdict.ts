@@ -1,9 +1,8 @@
 import { basename, dirname, join } from 'node:path';
 import { formatCount } from '../../cli/format.ts';
-import { formatBytes } from '../../../lib/byteSize.ts';
-import { nameSome } from '../../../lib/failures.ts';
-import { PluginError } from '../../../lib/errors.ts';
-import type { Problem } from '../../../lib/bundle/problem.ts';
+import { formatBytes } from '../../../lib/text.ts';
+import { nameSome, PluginError } from '../../../lib/errors.ts';
+import type { Problem } from '../../../lib/bundle/bundle.ts';
 import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
 
 /** The result of a verification in one word. Content that is only absent makes a bundle incomplete. */

@@ -3,7 +3,7 @@ import { defineCommand, type Arguments, type OptionRecord } from '../../cli/comm
 import { fishHook } from './fishHook.ts';
 import { posixHook } from './posixHook.ts';
 import { globalFlags } from './hookWords.ts';
-import { Lines } from '../../../lib/lines.ts';
+import { Lines } from '../../../lib/text.ts';
 
 const shellArgument = {
   shell: {

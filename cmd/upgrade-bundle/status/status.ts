@@ -7,24 +7,22 @@ import {
   type UpgradeBundle,
 } from '../../../lib/update/upgradeBundle.ts';
 import { ignoring, PluginError } from '../../../lib/errors.ts';
-import { listMirrorStates, type NodeMirror } from '../../../lib/update/mirrorStates.ts';
+import { listMirrorStates, type NodeMirror } from '../../../lib/update/nodeReport.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { Lines } from '../../../lib/lines.ts';
+import { Lines, formatBytes } from '../../../lib/text.ts';
 import { chooseRecord, followRecord, listRecords, readElapsed } from '../../../lib/update/bundleRecord.ts';
 import { describeClocks, describeSilence } from '../../../lib/update/install/agentSilence.ts';
 import { compareAgents, readAgentVersion } from '../../../lib/update/install/agentVersion.ts';
 import { describeSilentMirrors, silentAdvice } from '../../../lib/update/mirror/mirrorSite.ts';
-import { planClusterRestore } from '../../../lib/update/clusterRestore.ts';
-import { isDataForm, openEventFormat } from '../../cli/format.ts';
+import { planClusterRestore, type ClusterRestore, type RestoreStep } from '../../../lib/update/clusterRestore.ts';
+import { isDataForm, openEventFormat, breakHanging, formatFields } from '../../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../../cli/options.ts';
 import { openCluster } from '../../cli/clusterAccess.ts';
 import { version } from '../../cli/version.ts';
 import { checkJsonPath, formatJsonPath } from './jsonPath.ts';
-import { recordArgument } from './record.ts';
+import { recordArgument, formatTitle, type ClusterStatus } from './statusView.ts';
 import { formatStatus, formatTitleText } from './statusText.ts';
-import { formatTitle, type ClusterStatus } from './statusView.ts';
 import { showInBrowser } from './web.ts';
-import { failureOfRestore, formatRestore } from './restoreText.ts';
 
 /** `status`: shows the progress of an update. */
 export const command = defineCommand({
@@ -162,4 +160,43 @@ function checkEnd(bundle: UpgradeBundle): void {
 function plain({ bundle, mirrors }: ClusterStatus): object {
   const { managedFields: _, ...metadata } = (bundle?.metadata ?? {}) as { readonly managedFields?: unknown };
   return { ...(bundle && { ...bundle, metadata }), ...(mirrors.length > 0 && { mirrors }) };
+}
+
+/** Formats the steps of a restore, or why there are none. `width` is that of the terminal. Commands are not wrapped. */
+function formatRestore({ record, backup, obstacles, cautions, steps }: ClusterRestore, width: number): Lines {
+  const { node, path, version, time, size, digest, copy } = backup;
+  const title = `${record}: backup of etcd and the static pods of OpenShift ${version}`;
+  const facts = [
+    ['Time', time],
+    ['Node', node],
+    ['Folder', path],
+    ...(copy === undefined ? [] : [['Copy', copy]]),
+    ['Snapshot', `${formatBytes(size)}, ${digest}`],
+  ];
+  const list = (texts: readonly string[]): string[] => texts.flatMap((text) => ['', ...breakHanging(text, width)]);
+  const why =
+    obstacles.length === 0
+      ? []
+      : list(['OpenShift does not support its restore now:', ...obstacles.map((each) => `- ${each}.`)]);
+  const only = 'The steps, for a case of the OpenShift support:';
+  const how = steps.flatMap((step, index) => formatStep(step, index + 1, width));
+  return new Lines(
+    title,
+    formatFields(facts, width),
+    ...why,
+    ...(how.length > 0 ? list([...(why.length > 0 ? [only] : []), ...cautions]) : []),
+    ...how,
+  );
+}
+
+function formatStep({ purpose, nodes, commands }: RestoreStep, number: number, width: number): string[] {
+  const place = nodes.length === 0 ? '' : ` On ${nodes.join(', ')}:`;
+  return ['', ...breakHanging(`${number}. ${purpose}${place}`, width), ...commands.map((command) => `     ${command}`)];
+}
+
+/** Returns the error for a backup that cannot be restored. */
+function failureOfRestore({ record, obstacles }: ClusterRestore): PluginError {
+  const message = `OpenShift does not support the restore of ${record} now: ${obstacles[0] ?? ''}`;
+  const hint = 'See docs/how-to/restore-a-backup.md for other ways back.';
+  return new PluginError('not-ready', message, { hint });
 }

@@ -1,9 +1,9 @@
 import { phaseOf, type NodeProgress, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
 import type { Accents } from '../../cli/colors.ts';
 import { breakHanging, formatBar, formatCount, formatFields, formatTable } from '../../cli/format.ts';
-import { formatBytes } from '../../../lib/byteSize.ts';
-import { phaseAccents } from './record.ts';
+import { formatBytes, Lines } from '../../../lib/text.ts';
 import {
+  phaseAccents,
   accentOf,
   describeImages,
   formatTitle,
@@ -12,7 +12,6 @@ import {
   type ClusterStatus,
   type StatusRow,
 } from './statusView.ts';
-import { Lines } from '../../../lib/lines.ts';
 
 /** The width of a bar in characters, short because names of nodes are long, and shorter on a narrow terminal. */
 const barWidth = 10;

@@ -1,8 +1,7 @@
 import { conditionsOf } from '../../../lib/cluster/storedObject.ts';
-import { messageOf } from '../../../lib/errors.ts';
-import { nameSome } from '../../../lib/failures.ts';
+import { messageOf, nameSome } from '../../../lib/errors.ts';
 import { findWindow, formatWindowTime, usualNeeds } from '../../../lib/update/maintenanceWindow.ts';
-import type { NodeMirror } from '../../../lib/update/mirrorStates.ts';
+import type { NodeMirror } from '../../../lib/update/nodeReport.ts';
 import {
   hasEnded,
   isAbortRequested,
@@ -15,9 +14,9 @@ import {
   type UpgradeBundle,
   withdrawAbort,
 } from '../../../lib/update/upgradeBundle.ts';
-import type { Accent } from '../../cli/colors.ts';
+import type { Accent, Accents } from '../../cli/colors.ts';
 import { formatCount, formatDuration } from '../../cli/format.ts';
-import { phaseAccents } from './record.ts';
+import type { OptionRecord } from '../../cli/command.ts';
 
 /** What `status` reads from a cluster. All its outputs are made from it. */
 export interface ClusterStatus {
@@ -38,7 +37,7 @@ export interface StatusRow {
 }
 
 /** The status of an update, as it is shown. */
-export interface StatusView {
+interface StatusView {
   /** The name, the phase and the progress. */
   readonly title: string;
   /** The severity of the title. */
@@ -214,3 +213,18 @@ function describeLoading({ status }: UpgradeBundle): string[] {
 export function describeImages({ imagesLoaded, imagesTotal }: NodeProgress): string {
   return imagesTotal === 0 ? 'not counted yet' : `${imagesLoaded} of ${imagesTotal}`;
 }
+
+/** The argument of every command about an UpgradeBundle of the cluster. */
+export const recordArgument = {
+  name: {
+    type: 'string',
+    describe: 'Name of an UpgradeBundle (default: the one in progress)',
+    suggest: 'upgrade-bundles',
+  },
+} as const satisfies OptionRecord;
+
+/** The colors of the phases of an UpgradeBundle and of its nodes. */
+export const phaseAccents = {
+  ...{ Verified: 'busy', Loading: 'busy', Loaded: 'busy', Pinned: 'busy', Upgrading: 'busy' },
+  ...{ Held: 'doubtful', Completed: 'good', Failed: 'bad' },
+} as const satisfies Accents;

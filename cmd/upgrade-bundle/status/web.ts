@@ -2,13 +2,13 @@ import type { Context } from '../../../lib/context.ts';
 import { isPluginError } from '../../../lib/errors.ts';
 import { servePage } from '../../../lib/content/server/pageServer.ts';
 import type { NodeProgress, UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
-import { formatBytes } from '../../../lib/byteSize.ts';
+import { formatBytes } from '../../../lib/text.ts';
 import type { Terminal } from '../../cli/terminal.ts';
-import { statusPage } from './statusPage.ts';
 import { accentOf, describeImages, viewStatus, type ClusterStatus } from './statusView.ts';
+import { markup, formatPage, drawTable, policyOf } from '../report/page.ts';
 
 /** What the page follows: UpgradeBundles as they change, and the rest of the status at each change. */
-export interface FollowedUpdate {
+interface FollowedUpdate {
   readonly bundles: AsyncIterable<UpgradeBundle | undefined>;
   readonly read: (bundle: UpgradeBundle | undefined) => Promise<ClusterStatus>;
 }
@@ -43,3 +43,96 @@ function describeNode(node: NodeProgress): object {
   const images = imagesTotal === 0 ? describeImages(node) : `${describeImages(node)} images`;
   return { name, phase, accent: accentOf(phase) ?? '', images, share, bytes: formatBytes(bytes), message };
 }
+
+/** Shows the data of the server, and asks for it again every two seconds. All texts stay texts. */
+const liveScript = `
+const byId = (id) => document.getElementById(id);
+const make = (tag, text, className = '') => {
+  const element = document.createElement(tag);
+  element.textContent = text;
+  element.className = className;
+  return element;
+};
+const join = (tag, children) => {
+  const element = document.createElement(tag);
+  element.append(...children);
+  return element;
+};
+const showNode = ({ name, phase, accent, images, share, bytes, message }) => {
+  const bar = document.createElement('progress');
+  bar.value = share;
+  bar.className = accent;
+  bar.setAttribute('aria-label', name);
+  return join('li', [
+    make('b', name),
+    make('span', phase, accent),
+    bar,
+    make('span', images),
+    make('span', bytes),
+    make('span', message, 'message'),
+  ]);
+};
+let shown = '';
+let time = new Date();
+const show = (text) => {
+  time = new Date();
+  if (text === shown) return;
+  shown = text;
+  const { title, accent = '', problem, facts, conditions, nodes, mirrors } = JSON.parse(text);
+  document.title = title;
+  byId('title').textContent = title;
+  byId('title').className = accent;
+  byId('problem').replaceChildren(...problem.map((text) => make('p', text)));
+  byId('problem').hidden = problem.length === 0;
+  byId('facts').replaceChildren(...facts.flatMap(([name, value]) => [make('dt', name), make('dd', value)]));
+  byId('nodes').replaceChildren(...nodes.map(showNode));
+  for (const [id, rows] of [['conditions', conditions], ['mirrors', mirrors]])
+    byId(id).replaceChildren(
+      ...rows.map(({ cells, accent }) => join('tr', cells.map((cell, column) => make('td', cell, column < 2 ? accent : '')))),
+    );
+  for (const id of ['nodes', 'conditions', 'mirrors']) byId(id).closest('section').hidden = byId(id).children.length === 0;
+};
+const refresh = async () => {
+  try {
+    const response = await fetch('data');
+    if (!response.ok) throw new Error(response.statusText);
+    show(await response.text());
+    byId('lost').hidden = true;
+  } catch {
+    byId('lost').hidden = false;
+    byId('since').textContent = time.toLocaleTimeString();
+  }
+  setTimeout(refresh, 2000);
+};
+refresh();
+`;
+
+/** The page that follows an update, and its content security policy. It needs no other file. */
+const statusPage = {
+  policy: policyOf({ liveScript }),
+  html: formatPage({
+    title: 'Update of the cluster',
+    header: markup`<p class="eyebrow">Update of the cluster</p>
+      <h1 id="title" aria-live="polite"></h1>
+      <p class="notice" id="lost" hidden>
+        <strong>No answer since <span id="since"></span>.</strong> The command that serves this page may have ended. This
+        page shows the last state.
+      </p>`,
+    main: markup`<div class="notice bad" id="problem" aria-live="polite" hidden></div>
+      <dl id="facts"></dl>
+      <section hidden>
+        <h2>Conditions</h2>
+        ${drawTable('stacked', ['Condition', 'Status', 'Reason', 'Message'], [], 'conditions')}
+      </section>
+      <section hidden>
+        <h2>Nodes</h2>
+        <ul class="nodes" id="nodes"></ul>
+      </section>
+      <section hidden>
+        <h2>Mirrors</h2>
+        ${drawTable('stacked', ['Mirror', 'Serves', 'Images given', 'Message'], [], 'mirrors')}
+      </section>`,
+    footer: 'This page follows the cluster until oc adm-upgrade-bundle status ends.',
+    liveScript,
+  }),
+};

@@ -12,7 +12,7 @@ import { listImages } from '../images.ts';
 import type { BlobRecord, BundleBase } from '../metadata.ts';
 import { openBundle } from '../open.ts';
 import type { BundleOrigin } from './origin.ts';
-import { entryKindOf } from '../entryKind.ts';
+import { entryKindOf } from '../bundle.ts';
 
 /** The base of a delta bundle: a bundle or mirror directory, or a release whose manifests list its blobs. */
 export type BaseRequest =

@@ -1,7 +1,7 @@
 import type { ArchiveWriter } from '../../content/archive/archiveWriter.ts';
 import { filterCatalog, openCatalog, type OpenedCatalog } from '../../release/catalog/catalogImage.ts';
 import type { OperatorRequest, Selection } from '../../release/catalog/selection.ts';
-import type { SiteOperator, SiteReport } from '../../config/siteTypes.ts';
+import type { SiteOperator, SiteReport } from '../../config/siteReport.ts';
 import { catalogName, catalogSourceManifest, clusterCatalogManifest } from '../../config/catalogSource.ts';
 import type { ConfigManifest } from '../../config/manifest.ts';
 import type { Context } from '../../context.ts';
@@ -16,7 +16,7 @@ import { resolveExtraImage, resolveExtraImages, type ExtraImage } from '../image
 import type { SkippedImage } from '../metadata.ts';
 import type { StoredBlob } from './contents.ts';
 import type { BundleOrigin } from './origin.ts';
-import { listBelow } from '../../lines.ts';
+import { listBelow } from '../../text.ts';
 
 /** The catalogs and the operators to add to a bundle. */
 export interface CatalogRequest {

@@ -1,7 +1,6 @@
 import type { Context } from '../../context.ts';
-import { CopyFailure, describeFailures } from '../../content/copy/copyFailure.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
-import { nameSome } from '../../failures.ts';
+import { CopyFailure, describeFailures } from '../../content/copy/copy.ts';
+import { isPluginError, PluginError, nameSome } from '../../errors.ts';
 import type { Descriptor } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { formatReference, type Reference } from '../../content/oci/reference.ts';

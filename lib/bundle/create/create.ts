@@ -1,32 +1,34 @@
 import { basename, join } from 'node:path';
-import { signatureManifests } from '../../config/releaseManifests.ts';
+import { signatureManifests } from '../../config/signatures.ts';
 import type { Context } from '../../context.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { formatReference, type Reference } from '../../content/oci/reference.ts';
-import type { ContentSource } from '../../content/store/store.ts';
+import { type ContentSource, readContent } from '../../content/store/store.ts';
 import { findRelease, type FoundRelease } from '../../release/load.ts';
 import { readStreamsOf, type OSImageStreams } from '../../release/osImageStreams.ts';
 import type { Architecture } from '../../release/version.ts';
-import { listArtifacts } from './artifacts.ts';
+import { listArtifacts, layOutBundle, writeBundle } from './writeBundle.ts';
 import { subtractBase, readBase } from './base.ts';
 import { gatherExtraContent, type ExtraContent, type BundledCatalog } from './catalogs.ts';
-import { gatherContents, warnOfImages } from './contents.ts';
-import { checkContents } from './contentsCheck.ts';
-import { requireVerified, type NamedResult } from '../../release/sigstore/releaseCheck.ts';
-import { checkExisting } from './existing.ts';
-import { describeReleases } from '../metadataFacts.ts';
-import { listImages, selectExtraImages } from '../images.ts';
-import { layOutBundle } from './layout.ts';
-import { splitReleases, type BundleMetadata } from '../metadata.ts';
+import { gatherContents, warnOfImages, type Contents } from './contents.ts';
+import {
+  requireVerified,
+  type NamedResult,
+  checkReleaseImages,
+  finderIn,
+  type ImageReader,
+} from '../../release/sigstore/releaseCheck.ts';
+import { checkExisting, reuseBundle } from './existing.ts';
+import { describeReleases, splitReleases, type BundleMetadata } from '../metadata.ts';
+import { listImages, selectExtraImages, type BundleImage } from '../images.ts';
 import type { BundleOrigin } from './origin.ts';
-import { checkFolder, checkOutput } from '../output.ts';
+import { checkFolder, checkOutput } from '../sidecars.ts';
 import type { CreateRequest } from './request.ts';
 import { listWanted, loadReleases, measureReleases, readVerifiedPayloads, type WantedReleases } from './releases.ts';
-import { reuseBundle } from './reusedBundle.ts';
 import { checkReleasePath, checkSite, warnOfSpace } from './siteCheck.ts';
-import { writeBundle } from './writeBundle.ts';
 import { isPluginError, PluginError, type ErrorCode } from '../../errors.ts';
+import type { Release } from '../../release/release.ts';
 
 /** The result of `create`. Sizes are in bytes. */
 export interface CreateResult {
@@ -170,7 +172,7 @@ async function planBundle(request: CreateRequest, source: BundleOrigin, context:
  * Returns the file name of a bundle of releases in the order of the updates. `base` is the version of the base release
  * of a delta bundle.
  */
-export function bundleName(versions: readonly string[], arch: Architecture, base?: string): string {
+function bundleName(versions: readonly string[], arch: Architecture, base?: string): string {
   const via = versions.length > 1 ? `-via-${versions.slice(0, -1).join('-')}` : '';
   return `upgrade-${versions.at(-1) ?? ''}-${arch}${via}${base === undefined ? '' : `-from-${base}`}.tar`;
 }
@@ -201,4 +203,43 @@ function withAdvice(error: unknown): unknown {
     settings: hint === corrupt ? ['idmsFile'] : error.settings,
     cause: error.cause,
   });
+}
+
+/** The largest size of payloads that are kept for the bundle, in bytes. Those of a release have 60 KB. */
+const keptLimit = 16 * 1024 * 1024;
+
+/**
+ * Checks the images of each release of a bundle against the image policies of that release, before large blobs are
+ * fetched. Reads only the signatures from the origin, each once, and adds them to the returned contents. Throws the
+ * errors of the origin.
+ */
+async function checkContents(
+  contents: Contents,
+  releases: readonly { readonly release: Pick<Release, 'imagePolicies'>; readonly images: readonly BundleImage[] }[],
+  origin: BundleOrigin,
+  context: Context,
+): Promise<{ readonly contents: Contents; readonly policies: readonly NamedResult[] }> {
+  const judged = releases.filter(({ release }) => release.imagePolicies.length > 0);
+  if (judged.length === 0) return { contents, policies: [] };
+  context.log('info', 'checking the sigstore signatures');
+  const { manifests, tags } = contents;
+  const payloads = new Map<Digest, Buffer>();
+  let room = keptLimit;
+  const reader: ImageReader = {
+    ...finderIn(manifests, (tag) => tags.get(tag)),
+    readPayload: async ({ reference }, descriptor) => {
+      const kept = payloads.get(descriptor.digest);
+      if (kept) return kept;
+      const payload = await readContent(origin.sourceOf(reference), descriptor, descriptor.size);
+      if (payload.length <= room) {
+        payloads.set(descriptor.digest, payload);
+        room -= payload.length;
+      }
+      return payload;
+    },
+  };
+  const policies: NamedResult[] = [];
+  for (const { release, images } of judged)
+    policies.push(...(await checkReleaseImages(images, release.imagePolicies, reader, context.signal)));
+  return { contents: { ...contents, payloads }, policies };
 }

@@ -1,12 +1,11 @@
-import type { SiteOperator, SiteReport } from '../../config/siteTypes.ts';
+import type { SiteOperator, SiteReport } from '../../config/siteReport.ts';
 import type { Context } from '../../context.ts';
 import type { Release } from '../../release/release.ts';
 import { isOlder, isSameMinor } from '../../release/version.ts';
 import type { HeldImages } from './base.ts';
 import type { BundledCatalog } from './catalogs.ts';
-import { nameSome } from '../../failures.ts';
-import { describeGate, listRequiredGates } from '../../release/adminGates.ts';
-import type { GateConditions } from '../../release/runtimeGates.ts';
+import { nameSome } from '../../errors.ts';
+import { describeGate, listRequiredGates, type GateConditions } from '../../release/adminGates.ts';
 
 /** The space that nodes keep free, in bytes (see the check `space` of preflight). */
 const floor = 16 * 2 ** 30;

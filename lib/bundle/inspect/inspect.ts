@@ -6,12 +6,16 @@ import { isDigest, type Digest } from '../../content/oci/digest.ts';
 import { digestIn } from '../../content/oci/reference.ts';
 import { ImageGraphReader, walkManifests, type ImageGraph } from '../../content/store/imageGraph.ts';
 import type { ContentSource } from '../../content/store/store.ts';
-import { readBundledConfig } from '../bundledConfig.ts';
+import { readBundledConfig, type BundledConfig } from '../bundledConfig.ts';
 import { describedSubject, judgeConfig } from '../configCheck.ts';
 import { listNamedImages } from '../images.ts';
-import { ReleaseSizes, type InspectedRelease } from './releaseSizes.ts';
-import { listSignatures, nameSigned, type InspectedSignature } from './signatures.ts';
-import { type BundleBase, type BundleMetadata, splitReleases } from '../metadata.ts';
+import {
+  type BundleBase,
+  type BundleMetadata,
+  splitReleases,
+  type BundledRelease,
+  type SignatureRecord,
+} from '../metadata.ts';
 import type { Bundle } from '../bundle.ts';
 import { readDigestFile } from '../sidecars.ts';
 
@@ -45,7 +49,7 @@ export interface InspectedImage {
 }
 
 /** A blob that several images need. */
-export interface SharedBlob {
+interface SharedBlob {
   readonly digest: Digest;
   readonly size: number;
   /** The number of images that need it. */
@@ -267,4 +271,106 @@ function nameOf(platform: unknown): string {
   const { os, architecture, variant } = (platform ?? {}) as Record<string, unknown>;
   const parts = [os, architecture, variant].filter((part) => typeof part === 'string' && /^[\w.-]{1,40}$/.test(part));
   return parts.length === 0 ? 'unknown' : parts.join('/');
+}
+
+/** One of several releases of a bundle. Sizes are in bytes by its manifests, and count each content once. */
+interface InspectedRelease extends Pick<BundledRelease, 'version' | 'release' | 'risks'> {
+  readonly images: number;
+  /** The size of the content of its images. */
+  readonly size: number;
+  /** The size of the content that no earlier release of the bundle has. */
+  readonly added: number;
+}
+
+/** Adds up the content of each release of a bundle. */
+class ReleaseSizes {
+  readonly #metadata: BundleMetadata;
+  readonly #digests: readonly ReadonlySet<string>[];
+  readonly #contents: readonly Map<Digest, number>[];
+
+  constructor(metadata: BundleMetadata) {
+    this.#metadata = metadata;
+    this.#digests = splitReleases(metadata).map(({ images }) => new Set(images.map(digestIn)));
+    this.#contents = this.#digests.map(() => new Map());
+  }
+
+  /** Adds the content of an image to each release that has the image. Sizes are in bytes. */
+  add(image: Digest, content: Iterable<readonly [Digest, { readonly size: number }]>): void {
+    const own = this.#contents.filter((_, index) => this.#digests[index]?.has(image));
+    for (const [digest, { size }] of content) for (const each of own) each.set(digest, size);
+  }
+
+  /** Lists the releases in the order of the updates; undefined for a bundle with one release. */
+  list(): InspectedRelease[] | undefined {
+    const countedBlobs = new Set<Digest>();
+    return this.#metadata.releases?.map(({ version, release, risks }, index) => {
+      let [size, added] = [0, 0];
+      for (const [digest, bytes] of this.#contents[index] ?? []) {
+        size += bytes;
+        if (!countedBlobs.has(digest)) added += bytes;
+        countedBlobs.add(digest);
+      }
+      return { version, release, risks, images: this.#digests[index]?.size ?? 0, size, added };
+    });
+  }
+}
+
+/** The signatures of a release image. */
+interface InspectedSignature {
+  readonly digest: Digest;
+  /**
+   * `release`, or `4.19.12/release` of several releases; an image of a multi-architecture release:
+   * `release for linux/arm64`.
+   */
+  readonly image: string;
+  /** The signers of the good signatures when the bundle was created, by its metadata. */
+  readonly signers: readonly SignatureRecord[];
+  /** The number of signatures in the bundle’s configuration manifests. */
+  readonly held: number;
+  /** The first of these manifests. */
+  readonly file?: string;
+}
+
+/** A release image with the platforms of its manifest list. */
+interface NamedPayload {
+  readonly subject: { readonly name: string; readonly digest: Digest };
+  readonly walk: { readonly platforms: ReadonlyMap<Digest, string> };
+}
+
+/** Returns the names of release images, and of their images for single architectures, by digest. */
+function nameSigned(payloads: readonly NamedPayload[]) {
+  return new Map(
+    payloads.flatMap(({ subject: { name, digest }, walk: { platforms } }) => [
+      [digest, name] as const,
+      ...[...platforms].map(([child, platform]) => [child, `${name} for ${platform}`] as const),
+    ]),
+  );
+}
+
+/** Lists the signatures in the metadata and in the configuration of a bundle: those of releases first. */
+function listSignatures(
+  bundle: Bundle,
+  { files }: BundledConfig,
+  names: ReadonlyMap<Digest, string>,
+): InspectedSignature[] {
+  const { signatures } = bundle.metadata;
+  const held = new Map<Digest, { count: number; file: string }>();
+  for (const { path, signatures: signaturesByDigest } of files) {
+    for (const [digest, list] of signaturesByDigest) {
+      const { count, file } = held.get(digest) ?? { count: 0, file: path };
+      held.set(digest, { count: count + list.length, file });
+    }
+  }
+  const releases = splitReleases(bundle.metadata).map(({ release }) => digestIn(release));
+  const digests = new Set([...Object.keys(signatures).filter(isDigest), ...held.keys()]);
+  return [...digests]
+    .map((digest): InspectedSignature => {
+      const image = names.get(digest) ?? 'another image';
+      const { count = 0, file } = held.get(digest) ?? {};
+      return { digest, image, signers: signatures[digest] ?? [], held: count, file };
+    })
+    .sort(
+      (a, b) =>
+        Number(releases.includes(b.digest)) - Number(releases.includes(a.digest)) || (a.image < b.image ? -1 : 1),
+    );
 }

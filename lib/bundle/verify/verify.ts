@@ -1,34 +1,40 @@
 import { basename } from 'node:path';
 import { findChanges, type ReleaseChanges } from './changes.ts';
-import type { Context } from '../../context.ts';
-import { hashVolume } from '../../content/archive/volumeDigests.ts';
+import { type Context, checkInterrupted } from '../../context.ts';
+import { hashVolume } from '../../content/archive/volumes.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import type { OSImageStreams } from '../../release/osImageStreams.ts';
-import type { Provenance } from '../../release/provenance.ts';
+import type { Provenance } from '../../release/release.ts';
 import type { VerifiedSignature } from '../../release/signature/signature.ts';
-import { checkBlobs, checkReleaseFacts } from '../metadataCheck.ts';
-import { checkPolicies, findRefusedImages } from '../policyCheck.ts';
+import {
+  checkBlobs,
+  checkReleaseFacts,
+  checkPolicies,
+  findRefusedImages,
+  findExtraImages,
+  verifySignatures,
+  verifyUntrusted,
+  type VerifyTrust,
+} from '../signatureCheck.ts';
 import type { NamedResult } from '../../release/sigstore/releaseCheck.ts';
-import { findExtraImages } from '../extraImages.ts';
 import { findExcess, listConfig, parseConfig } from '../bundledConfig.ts';
 import { announceMirrors, describedSubject, judgeConfig, signatureSubjectOf } from '../configCheck.ts';
-import { metadataPath, type SkippedImage } from '../metadata.ts';
-import type { Bundle } from '../bundle.ts';
-import { describeProblem, type Problem } from '../problem.ts';
-import { scanContent, type ScannedContent } from './scan.ts';
-import { assumeBase, explainByBase, scanBase } from './scanBase.ts';
+import { metadataPath, type SkippedImage, type BlobRecord } from '../metadata.ts';
+import { type Bundle, describeProblem, type Problem } from '../bundle.ts';
+import { scanContent, type ScannedContent, type ScannedItem, visitAttachments, Walk } from './scan.ts';
 import {
   checkReleaseBytes,
   listExpectedImages,
   listExpectedTags,
   nameRelease,
   readScannedReleases,
+  checkTags,
+  listUnreferenced,
 } from './scannedReleases.ts';
 import { readDigests } from '../sidecars.ts';
-import { checkTags, listUnreferenced } from './unreferenced.ts';
-import { verifySignatures, verifyUntrusted, type VerifyTrust } from '../signatureCheck.ts';
-import { visitAttachments, Walk } from './walk.ts';
+import { isPluginError } from '../../errors.ts';
+import { baseHint, descriptorOf, listMissingBlobs } from '../deltaBase.ts';
 
 /** A digest that the whole bundle must have, and its source: a file name or an option. */
 export interface ExpectedDigest {
@@ -105,7 +111,7 @@ export interface VerifyReport {
  * A warning. `repacked`: another tar program packed the bundle, but the files in it are the same. `not-compared`: the
  * .sha256 file beside the bundle has no digest of it.
  */
-export interface VerifyWarning {
+interface VerifyWarning {
   readonly kind: 'repacked' | 'not-compared';
   readonly message: string;
 }
@@ -284,4 +290,58 @@ async function compareDigests(
       ),
     ],
   };
+}
+
+/** Adds the blobs of the base to the scanned content of a delta bundle, without reading them. */
+function assumeBase({ metadata }: Bundle, scanned: ScannedContent): ScannedContent {
+  const leftOut = metadata.base?.blobs ?? [];
+  const assumed = leftOut.map(({ digest, size }): [Digest, ScannedItem] => [digest, { path: digest, size }]);
+  return { ...scanned, blobs: new Map([...assumed, ...scanned.blobs]) };
+}
+
+/** The scanned content with that of the base, and the blobs that only the nodes of a site have. */
+interface CompletedScan {
+  readonly scanned: ScannedContent;
+  readonly heldBySite: readonly BlobRecord[];
+}
+
+/**
+ * Reads and checks the blobs that a delta bundle lacks if a base has them, and adds them to the scanned content. Adds the
+ * blobs that the nodes of its site have without reading them.
+ */
+async function scanBase(bundle: Bundle, scanned: ScannedContent, context: Context): Promise<CompletedScan> {
+  const { base } = bundle.metadata;
+  if (!base) return { scanned, heldBySite: [] };
+  const absent = await listMissingBlobs(bundle);
+  const lacking = new Set(absent.map(({ digest }) => digest));
+  const unscannedBlobs = base.blobs.filter(({ digest }) => !lacking.has(digest) && !scanned.blobs.has(digest));
+  const bytes = sumSizes(unscannedBlobs);
+  const total = scanned.bytes + bytes;
+  context.onEvent({ kind: 'plan', images: 0, blobs: unscannedBlobs.length, bytes: total, present: 0 });
+  const blobs = new Map(scanned.blobs);
+  for (const blob of unscannedBlobs) {
+    checkInterrupted(context.signal);
+    let size = 0;
+    try {
+      for await (const chunk of await bundle.content.fetch(descriptorOf(blob))) {
+        size += (chunk as Buffer).length;
+        context.onEvent({ kind: 'bytes', digest: blob.digest, bytes: (chunk as Buffer).length });
+      }
+      blobs.set(blob.digest, { path: blob.digest, size });
+    } catch (error) {
+      if (!isPluginError(error) || !['digest-mismatch', 'size-mismatch'].includes(error.code)) throw error;
+      blobs.set(blob.digest, { path: blob.digest, size, fault: 'corrupt' });
+    }
+  }
+  const heldBySite = base.images ? absent : [];
+  for (const { digest, size } of heldBySite) blobs.set(digest, { path: digest, size });
+  return { scanned: { ...scanned, bytes: scanned.bytes + bytes, blobs }, heldBySite };
+}
+
+/** Adds the base to a problem of a blob that a delta bundle lacks. */
+function explainByBase({ metadata }: Bundle, problem: Problem): Problem {
+  const { subject, what, kind, images } = problem;
+  if (subject !== 'blob' || !metadata.base?.blobs.some(({ digest }) => digest === what)) return problem;
+  const words = `the blob ${what} is ${kind === 'missing' ? 'missing' : 'corrupt'} in the base ${metadata.base.version}`;
+  return { ...describeProblem(kind, subject, what, words, baseHint(metadata)), images };
 }

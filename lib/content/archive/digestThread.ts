@@ -3,8 +3,7 @@ import type { Context } from '../../context.ts';
 import { messageOf, PluginError } from '../../errors.ts';
 import { startWorker } from '../../workerThread.ts';
 import type { FromDigestWorker, ToDigestWorker } from './digestWorker.ts';
-import type { ArchiveDigests } from './volumeDigests.ts';
-import type { Volume } from './volumes.ts';
+import type { ArchiveDigests, Volume } from './volumes.ts';
 
 /** The code of the digest thread in a build of one file. */
 declare const __DIGEST_WORKER_SOURCE__: string | undefined;

@@ -1,5 +1,5 @@
 import { parentPort, workerData, type MessagePort } from 'node:worker_threads';
-import { VolumeHash, type ArchiveDigests } from './volumeDigests.ts';
+import { VolumeHash, type ArchiveDigests } from './volumes.ts';
 
 /** A message to the digest thread: the next bytes, in shared memory, or the end. */
 export type ToDigestWorker = Uint8Array | 'finish';

@@ -3,7 +3,11 @@ import { checkInterrupted, takeTurn, type Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError, type ErrorCode } from '../../errors.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { ContentSource } from '../store/store.ts';
-import { Decompressor, isCompressed } from './decompressor.ts';
+import type { Transform } from 'node:stream';
+import { createGunzip, createZstdDecompress, crc32 } from 'node:zlib';
+import { digestOf } from '../oci/digest.ts';
+import type { Layer } from '../store/derivedImage.ts';
+import { layOutTar, type TarEntry } from './tarLayout.ts';
 
 /** The header of an entry of a layer. */
 export type LayerEntry = Pick<ReadEntry, 'path' | 'size' | 'type' | 'linkpath'>;
@@ -15,7 +19,7 @@ export interface EntryContent {
 }
 
 /** The limits for one layer, and the words for a layer that exceeds them. */
-export interface LayerLimits {
+interface LayerLimits {
   /** The size of the layer, in bytes. */
   readonly packed: number;
   /** The number of bytes that may leave the decompression: headers and contents, also of skipped entries. */
@@ -202,4 +206,139 @@ async function closeParser(parser: Parser): Promise<void> {
 /** Returns whether an entry is a regular file. */
 export function isFile({ type }: LayerEntry): boolean {
   return type === 'File' || type === 'OldFile' || type === 'ContiguousFile';
+}
+
+const pieceSize = 64 * 1024;
+const gzip = Buffer.from([0x1f, 0x8b]);
+const zstd = Buffer.from([0x28, 0xb5, 0x2f, 0xfd]);
+
+/**
+ * Decompresses gzip, zstd or plain bytes, chunk by chunk. Passes every unpacked byte to `take`, in pieces of at most 64
+ * KiB of compressed content. An error of `take` stops it.
+ */
+class Decompressor {
+  readonly #take: (bytes: Buffer) => void;
+  /** The first bytes, until they show the format. */
+  #head: Buffer | undefined = Buffer.alloc(0);
+  /** Undefined for plain bytes. */
+  #stream: Transform | undefined;
+  #failure: Error | undefined;
+
+  constructor(take: (bytes: Buffer) => void) {
+    this.#take = take;
+  }
+
+  /** Decompresses a chunk. Throws the error of `take`, or that of the format. */
+  async write(chunk: Buffer): Promise<void> {
+    if (!this.#head) return this.#pass(chunk);
+    this.#head = Buffer.concat([this.#head, chunk]);
+    if (this.#head.length >= zstd.length) await this.#begin(this.#head);
+  }
+
+  /** Decompresses the rest. Throws what `write` throws, and an error if the compressed bytes are truncated. */
+  async end(): Promise<void> {
+    if (this.#head) await this.#begin(this.#head);
+    await this.#wait((stream) => stream.end());
+  }
+
+  /** Stops the decompression without an error. */
+  close(): void {
+    this.#stream?.destroy();
+  }
+
+  #begin(head: Buffer): Promise<void> {
+    this.#head = undefined;
+    const options = { chunkSize: pieceSize };
+    if (startsWith(head, gzip)) this.#stream = createGunzip(options);
+    else if (startsWith(head, zstd)) this.#stream = createZstdDecompress(options);
+    this.#stream?.on('error', (error) => (this.#failure ??= error));
+    this.#stream?.on('data', (bytes: Buffer) => {
+      if (this.#failure) return;
+      try {
+        this.#take(bytes);
+      } catch (error) {
+        this.#failure = error as Error;
+        this.close();
+      }
+    });
+    return this.#pass(head);
+  }
+
+  async #pass(chunk: Buffer): Promise<void> {
+    if (this.#stream) return this.#wait((stream, done) => stream.write(chunk, done));
+    this.#take(chunk);
+  }
+
+  /** Calls `act`, and waits until it is done or the stream is closed. A failed stream never calls back. */
+  async #wait(act: (stream: Transform, done: () => void) => void): Promise<void> {
+    const stream = this.#stream;
+    if (!stream || stream.closed) return;
+    await new Promise<void>((resolve) => {
+      const done = (): void => {
+        stream.off('close', done);
+        resolve();
+      };
+      stream.on('close', done);
+      act(stream, done);
+    });
+    if (this.#failure) throw this.#failure;
+  }
+}
+
+/** Returns whether bytes are gzip or zstd. */
+function isCompressed(bytes: Buffer): boolean {
+  return startsWith(bytes, gzip) || startsWith(bytes, zstd);
+}
+
+function startsWith(bytes: Buffer, start: Buffer): boolean {
+  return bytes.subarray(0, start.length).equals(start);
+}
+
+/**
+ * Makes a gzip layer of files by their paths from the root, with their folders. Everything belongs to root and is
+ * readable by all users. The same files give the same bytes.
+ */
+export function makeLayer(files: ReadonlyMap<string, Buffer>): Layer {
+  const tar = makeTar(files);
+  return { bytes: packTar(tar), diffId: digestOf(tar) };
+}
+
+function makeTar(files: ReadonlyMap<string, Buffer>): Buffer {
+  const folders = new Set(
+    [...files.keys()].flatMap((path) => [...path.matchAll(/\//g)].map(({ index }) => path.slice(0, index))),
+  );
+  const entries: TarEntry[] = [
+    ...[...folders].map((path) => ({ path: `${path}/`, folder: true }) as const),
+    ...[...files].map(([path, content]) => ({ path, content })),
+  ];
+  // By path, so that a folder comes before its content.
+  entries.sort((a, b) => (a.path < b.path ? -1 : 1));
+  const layout = layOutTar(entries);
+  const tar = Buffer.alloc(layout.size);
+  for (const { entry, header, position, start } of layout.entries) {
+    header.copy(tar, position);
+    if ('content' in entry) entry.content.copy(tar, start);
+  }
+  return tar;
+}
+
+/**
+ * Packs as gzip (RFC 1952) with stored blocks (RFC 1951, 3.2.4). The output of zlib depends on the processor and on the
+ * version of Node.js, and the digest of the image with it.
+ */
+function packTar(tar: Buffer): Buffer {
+  const most = 0xffff;
+  const parts: Buffer[] = [Buffer.from([0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255])];
+  for (let start = 0; start < tar.length; start += most) {
+    const block = tar.subarray(start, start + most);
+    const header = Buffer.alloc(5);
+    header.writeUInt8(start + most >= tar.length ? 1 : 0, 0);
+    header.writeUInt16LE(block.length, 1);
+    header.writeUInt16LE(most - block.length, 3);
+    parts.push(header, block);
+  }
+  const trailer = Buffer.alloc(8);
+  trailer.writeUInt32LE(crc32(tar), 0);
+  trailer.writeUInt32LE(tar.length % 2 ** 32, 4);
+  return Buffer.concat([...parts, trailer]);
 }

@@ -1,12 +1,163 @@
 import { createHash } from 'node:crypto';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { readFully, type RandomAccess } from '../files/fileRange.ts';
-import type { Digest } from '../oci/digest.ts';
-import { shellWord } from '../../shellWord.ts';
-import { readPaxRecords, type PaxRecords } from './paxRecords.ts';
+import { type Digest, isDigest } from '../oci/digest.ts';
+import { shellWord } from '../../text.ts';
 import { decodeHeader, isHeader, isZero, quoteEntry, type Refuse, type TarHeader } from './tarHeader.ts';
 import { encodeHeader, endSize, roundToBlock } from './tarLayout.ts';
-import { checkLink, parseName, TarNames } from './tarNames.ts';
+
+/** The records of a pax header for the next entry. Text is Latin-1, as in TarHeader; the size is in bytes. */
+interface PaxRecords {
+  readonly path?: string;
+  readonly target?: string;
+  readonly size?: number;
+}
+
+const time = /^\d{1,11}(?:\.\d{1,9})?$/;
+const id = /^\d{1,9}$/;
+const owner = /^[\x20-\x7e]{0,255}$/;
+
+const label = String.raw`[\w.:,-]{1,255}`;
+
+/**
+ * The records that GNU tar and bsdtar write when they pack a mirror directory, with the values that both accept.
+ * GNU.sparse.* replaces names and contents. Extended attributes and file flags, except the SELinux label, change what
+ * bsdtar extracts.
+ */
+const allowed: Readonly<Record<string, RegExp>> = {
+  path: /^[^\0]+$/,
+  linkpath: /^[^\0]+$/,
+  size: /^(?:0|[1-9]\d{0,14})$/,
+  mtime: time,
+  atime: time,
+  ctime: time,
+  'LIBARCHIVE.creationtime': time,
+  uid: id,
+  gid: id,
+  uname: owner,
+  gname: owner,
+  'SCHILY.dev': /^\d{1,18}$/,
+  'SCHILY.ino': /^\d{1,18}$/,
+  'SCHILY.nlink': /^\d{1,9}$/,
+  'RHT.security.selinux': new RegExp(`^${label}\0?$`),
+  'SCHILY.xattr.security.selinux': new RegExp(`^${label}\0?$`),
+  'LIBARCHIVE.xattr.security.selinux': /^[\w+/=-]{1,400}$/,
+};
+
+/**
+ * Parses the content of a pax header: records of the form `LENGTH KEYWORD=VALUE`, each with a line feed at its end.
+ * Lengths must be exact, and keywords unique.
+ */
+function readPaxRecords(bytes: Buffer, refuse: Refuse): PaxRecords {
+  const records = new Map<string, string>();
+  for (let position = 0; position < bytes.length;) {
+    const head = bytes.toString('latin1', position, position + 5);
+    const length = Number(/^([1-9]\d{0,3}) /.exec(head)?.[1] ?? Number.NaN);
+    const record = bytes.toString('latin1', position, position + length);
+    const [, keyword = '', value = ''] = /^\d+ ([^=\0]+)=(.*)\n$/s.exec(record) ?? [];
+    if (!(record.length === length) || keyword === '') return refuse('a pax header is malformed');
+    const pattern = Object.hasOwn(allowed, keyword) ? allowed[keyword] : undefined;
+    if (!pattern) return refuse(`a pax header has ${describeRecord(keyword)}, which changes what tar extracts`);
+    if (!pattern.test(value)) return refuse(`the value of ${keyword} in a pax header is malformed`);
+    if (records.has(keyword)) return refuse(`a pax header has two values of ${keyword}`);
+    records.set(keyword, value);
+    position += length;
+  }
+  if (records.size === 0) return refuse('a pax header is empty');
+  const [path, target, size] = [records.get('path'), records.get('linkpath'), records.get('size')];
+  return {
+    path,
+    target,
+    ...(size !== undefined && { size: Number(size) }),
+  };
+}
+
+// Other keywords may be any bytes of an unverified file.
+function describeRecord(keyword: string): string {
+  const isKnown = /^(?:GNU|SCHILY|LIBARCHIVE)(?:\.[a-z]{1,12}){1,2}$/.test(keyword);
+  return isKnown ? `a record ${keyword}` : 'a record of an unknown kind';
+}
+
+const lengthLimit = 1000;
+const depthLimit = 20;
+
+/**
+ * Converts the name of an entry to a path in the archive, without a leading `./` or a trailing slash. The root folder
+ * is an empty path. Refuses names that tar programs or file systems change or extract elsewhere.
+ */
+function parseName(name: string, isFolder: boolean, refuse: Refuse): string {
+  const quoted = quoteEntry(name);
+  if (isFolder && (name === '.' || name === './')) return '';
+  const path = (isFolder ? name.replace(/\/$/, '') : name).replace(/^\.\//, '');
+  const parts = path.split('/');
+  // bsdtar removes a letter and a colon as a drive name.
+  if (/^(?:\/|[a-z]:)/i.test(path) || parts.includes('..')) return refuse(`${quoted} is outside of the archive`);
+  if (parts.some((part) => part === '' || part === '.'))
+    return refuse(`${quoted} is not the shortest form of its path`);
+  if (!/^[\x20-\x5b\x5d-\x7e]+$/.test(path))
+    return refuse(`${quoted} has characters other than printable ASCII without a backslash`);
+  if (path.length > lengthLimit || parts.length > depthLimit || parts.some((part) => part.length > 255))
+    return refuse(`${quoted} is too long or has too many folders`);
+  if (parts.some((part) => part.startsWith('._')))
+    return refuse(`${quoted} is an AppleDouble file, which tar adds on macOS unless COPYFILE_DISABLE=1 is set`);
+  return path;
+}
+
+/** Refuses a symbolic link unless it is a tag that points to a manifest beside it. */
+function checkLink(path: string, target: string, refuse: Refuse): void {
+  if (!/^v2\/.+\/manifests\/[^/]+$/.test(path) || !isDigest(target))
+    refuse(`${quoteEntry(path)} is a symbolic link; only tags are links, to manifests beside them`);
+}
+
+/**
+ * The paths in an archive. Refuses a path that another entry would replace during extraction, or that would be written
+ * through another entry.
+ */
+class TarNames {
+  /**
+   * The spelling of each path, and whether it is a folder, by the path in lower case. Some file systems ignore case.
+   */
+  readonly #seen = new Map<string, { readonly path: string; readonly isFolder: boolean }>();
+
+  /** Adds a file or a link. */
+  addFile(path: string, refuse: Refuse): void {
+    this.#addParents(path, refuse);
+    const seen = this.#find(path, refuse);
+    if (seen?.isFolder === true) refuse(`${quoteEntry(path)} is a file and a folder`);
+    if (seen) refuse(`it has ${path} twice`);
+    this.#add(path, false);
+  }
+
+  /** Adds a folder, which may already exist. */
+  addFolder(path: string, refuse: Refuse): void {
+    if (path === '') return;
+    this.#addParents(path, refuse);
+    const seen = this.#find(path, refuse);
+    if (seen?.isFolder === false) refuse(`${quoteEntry(path)} is a file and a folder`);
+    if (!seen) this.#add(path, true);
+  }
+
+  #addParents(path: string, refuse: Refuse): void {
+    for (let end = path.lastIndexOf('/'); end > 0; end = path.lastIndexOf('/', end - 1)) {
+      const parent = path.slice(0, end);
+      const seen = this.#find(parent, refuse);
+      if (seen?.isFolder === false) refuse(`${quoteEntry(path)} is below ${quoteEntry(parent)}, which is not a folder`);
+      // The map already has its parents.
+      if (seen) return;
+      this.#add(parent, true);
+    }
+  }
+
+  #add(path: string, isFolder: boolean): void {
+    this.#seen.set(path.toLowerCase(), { path, isFolder });
+  }
+
+  #find(path: string, refuse: Refuse): { readonly isFolder: boolean } | undefined {
+    const seen = this.#seen.get(path.toLowerCase());
+    if (seen && seen.path !== path) refuse(`${quoteEntry(path)} and ${quoteEntry(seen.path)} differ only in case`);
+    return seen;
+  }
+}
 
 /** A file or a symbolic link in an archive, with the offset and size of its content in bytes. */
 export interface ArchiveEntry {

@@ -2,8 +2,8 @@ import { constants } from 'node:fs';
 import { lstat, readdir, rename, rm, unlink, type FileHandle } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { checkSpace, syncFolder } from '../files/disk.ts';
-import { isMissing } from '../files/fileContent.ts';
-import { openRegular } from '../files/regularFile.ts';
+import { isMissing } from '../files/fileRange.ts';
+import { openRegular } from '../files/smallFile.ts';
 import { parseVolumeName, removeVolumes, Volumes, type Volume } from './volumes.ts';
 
 /** Returns the path of an unfinished archive, or of an unfinished volume. */

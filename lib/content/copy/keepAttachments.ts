@@ -4,7 +4,7 @@ import { parseAttachmentTag } from '../oci/attachment.ts';
 import { isIndex, isManifest, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { parseJson } from '../oci/syntax.ts';
 import type { StoredManifest } from '../store/imageGraph.ts';
-import { Overlay } from '../store/overlay.ts';
+import { Overlay } from '../store/derivedImage.ts';
 import { readContent, type ContentStore } from '../store/store.ts';
 import type { Image } from './copy.ts';
 

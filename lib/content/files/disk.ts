@@ -1,9 +1,9 @@
-import { formatBytes } from '../../byteSize.ts';
+import { formatBytes } from '../../text.ts';
 import { constants } from 'node:fs';
 import { access, mkdir, mkdtemp, open, realpath, rmdir, stat, statfs } from 'node:fs/promises';
 import { dirname, join, relative, resolve } from 'node:path';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
-import { isMissing } from './fileContent.ts';
+import { isMissing } from './fileRange.ts';
 
 const refusals = new Set([
   'EACCES',

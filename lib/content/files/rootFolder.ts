@@ -4,8 +4,7 @@ import { join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { checkInterrupted } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
-import { ignoreMissing, isMissing, readOpenFile } from './fileContent.ts';
-import { readChunks } from './fileRange.ts';
+import { ignoreMissing, isMissing, readOpenFile, readChunks } from './fileRange.ts';
 import { readWhole } from './smallFile.ts';
 
 /** An entry of a folder: its lstat, and its target if it is a symbolic link. */

@@ -3,7 +3,7 @@ import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { serverTlsOf, type PreSharedKey } from './preSharedKey.ts';
+import { serverTlsOf, type PreSharedKey } from './certificates.ts';
 
 /** The address to listen at, and the limits for clients. */
 export interface ListenerOptions {

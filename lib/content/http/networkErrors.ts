@@ -1,4 +1,5 @@
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import type { Readable } from 'node:stream';
 
 /** Formats a URL for a message: without its query, which may be a signature, and without a user. */
 export function formatUrl(url: URL): string {
@@ -177,4 +178,29 @@ function listNames(error: unknown): string {
  */
 function alertOf(error: unknown, code: string): string {
   return /:SSL routines:[^:]*:([^:]+):/.exec(messageOf(error))?.[1] ?? code;
+}
+
+/** The limit for reading a body that was not requested, in bytes. */
+export const errorBodyLimit = 64 * 1024;
+
+/** Reads a body up to `limit` bytes. Drops the rest of a longer body with its connection. */
+export async function readBody({ body }: { readonly body: Readable }, limit: number): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  let length = 0;
+  for await (const chunk of body as AsyncIterable<Buffer>) {
+    chunks.push(chunk);
+    length += chunk.length;
+    if (length >= limit) break;
+  }
+  return Buffer.concat(chunks).subarray(0, limit);
+}
+
+/** Makes a body fail with explained errors instead of system errors. */
+export function explainErrors(body: Readable, explain: (error: unknown) => PluginError): void {
+  const destroy = body._destroy.bind(body);
+  body._destroy = (error, callback) => {
+    destroy(error, (after) => {
+      callback(after && explain(after));
+    });
+  };
 }

@@ -5,7 +5,7 @@ import type { ExchangeRequest, ReadResponse } from '../http/connections.ts';
 import { formatUrl, isConnectionLost, networkCode, speaksHttp } from '../http/networkErrors.ts';
 import type { Reply, RequestSubject } from './refusals.ts';
 import type { Authorizer } from './auth/tokens.ts';
-import { followRedirects, keepsEncryption } from '../http/redirect.ts';
+import { followRedirects, keepsEncryption } from '../http/fetchFile.ts';
 
 /** A request to a registry about content of a repository. */
 export interface RegistryRequest extends RequestSubject {

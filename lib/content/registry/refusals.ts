@@ -4,7 +4,7 @@ import type { ReadResponse } from '../http/connections.ts';
 import { formatUrl } from '../http/networkErrors.ts';
 import { explainStatus, TransientError } from '../http/retry.ts';
 import { errorCodesOf, quoteBody } from './auth/errorBody.ts';
-import { shellCommand } from '../../shellWord.ts';
+import { shellCommand } from '../../text.ts';
 
 /** The subject of a request, for messages. */
 export interface RequestSubject {

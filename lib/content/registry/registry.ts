@@ -9,8 +9,7 @@ import { quoteBody } from './auth/errorBody.ts';
 import type { RegistryRequest } from './authenticatedClient.ts';
 import type { Reply } from './refusals.ts';
 import { readContent, verifyStream, type ContentStore } from '../store/store.ts';
-import type { ReferrersApi } from './referrersApi.ts';
-import { readTags } from './tags.ts';
+import { type ReferrersApi, readTags } from './tags.ts';
 import type { ContentRequest, Transport } from './transport.ts';
 import { BlobUpload, smallUpload, type UploadOptions } from './upload.ts';
 

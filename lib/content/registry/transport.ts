@@ -1,14 +1,11 @@
 import { Readable } from 'node:stream';
 import type { Context } from '../../context.ts';
-import { isPluginError } from '../../errors.ts';
-import { errorBodyLimit, readBody } from '../http/responseBody.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
+import { errorBodyLimit, readBody, networkCode } from '../http/networkErrors.ts';
 import type { Connections } from '../http/connections.ts';
 import type { SmallResponseLimits } from '../http/idleTimeout.ts';
 import { AuthenticatedClient, type RegistryRequest } from './authenticatedClient.ts';
-import { CircuitBreaker } from './circuitBreaker.ts';
-import { networkCode } from '../http/networkErrors.ts';
 import { isTransient, retry, RetryBudget, type RetryOptions, type WaitWarnings } from '../http/retry.ts';
-import { resolveNamedAddress, strangeOrigin } from './namedAddress.ts';
 import { explainRegistryRefusal, refuseEncoding, type Reply } from './refusals.ts';
 import { Resumption } from './resumption.ts';
 import type { Authorizer } from './auth/tokens.ts';
@@ -265,4 +262,79 @@ function isSuccess(status: number): boolean {
 
 function toGet(request: ContentRequest, resumption: Resumption): RegistryRequest {
   return { ...request, method: 'GET', headers: { ...request.headers, ...resumption.headers } };
+}
+
+/** The time without requests to a registry after its failure, in milliseconds. */
+const defaultPause = 60_000;
+
+/**
+ * Stops requests to a registry after a request to it used up its retry budget without a useful response. Otherwise each
+ * image would wait for a mirror that is down, and each blob for a registry that failed meanwhile.
+ */
+class CircuitBreaker {
+  readonly #pause: number;
+  readonly #responses = new Map<string, number>();
+  readonly #registries = new Map<string, { error: PluginError; until: number }>();
+
+  constructor(pause: number = defaultPause) {
+    this.#pause = pause;
+  }
+
+  /** Returns the number of useful responses of a registry. */
+  responsesOf(registry: string): number {
+    return this.#responses.get(registry) ?? 0;
+  }
+
+  /** Counts a useful response, or a part of one. */
+  noteResponse(registry: string): void {
+    this.#responses.set(registry, this.responsesOf(registry) + 1);
+    this.#registries.delete(registry);
+  }
+
+  /** Stops requests to a registry, unless it has sent more useful responses than this number. */
+  open(registry: string, error: PluginError, responses: number): void {
+    if (this.responsesOf(registry) > responses) return;
+    this.#registries.set(registry, { error, until: performance.now() + this.#pause });
+  }
+
+  isOpen(registry: string): boolean {
+    return this.#registries.has(registry);
+  }
+
+  /** Throws the failure of a registry. Lets one request through after each pause, to test the registry. */
+  check(registry: string): void {
+    const failure = this.#registries.get(registry);
+    if (!failure) return;
+    if (performance.now() < failure.until) {
+      const { code, message, hint } = failure.error;
+      throw new PluginError(code, `no further requests to ${registry}: ${message}`, { hint, cause: failure.error });
+    }
+    failure.until = performance.now() + this.#pause;
+  }
+}
+
+/**
+ * Returns the URL that a registry names in a header of a response from `from`, such as the Location of an upload or the
+ * Link of a page. Of an address of its own API only the path and the query count: proxies often pass on another scheme,
+ * host or port (distribution #2572). An address elsewhere, such as a storage service, stays as it is, without a user.
+ * Undefined if it is no HTTP URL.
+ */
+export function resolveNamedAddress(text: string, from: URL): URL | undefined {
+  // Some registries leave out the first slash.
+  const url = URL.parse(text.startsWith('v2/') ? `/${text}` : text, from);
+  if (!url || !['http:', 'https:'].includes(url.protocol)) return undefined;
+  if (url.hostname === from.hostname || url.pathname.startsWith('/v2/'))
+    return new URL(`${url.pathname}${url.search}`, from.origin);
+  url.username = url.password = '';
+  return url;
+}
+
+/**
+ * Returns the origin that a registry names for an address of its own API, if it has another host or port than its own.
+ * Another scheme alone is usual behind a proxy that ends TLS.
+ */
+export function strangeOrigin(text: string, from: URL): string | undefined {
+  const url = URL.parse(text, from);
+  const resolved = resolveNamedAddress(text, from);
+  return url && resolved?.origin === from.origin && url.host !== from.host ? url.origin : undefined;
 }

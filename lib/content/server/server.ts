@@ -12,10 +12,8 @@ import {
   type Listener,
   type ServerCertificate,
 } from '../http/listener.ts';
-import type { PreSharedKey } from '../http/preSharedKey.ts';
-import { StreamQueue, type StreamLimits } from './streamQueue.ts';
-import { beginContent, RequestRefusal, sendJson } from './serverResponse.ts';
-import { hasToken, isOwnHost, readPage, type Page } from './serverRequest.ts';
+import type { PreSharedKey } from '../http/certificates.ts';
+import { hasToken, isOwnHost, readPage, type Page, parseRange } from './serverRequest.ts';
 import { isDamage, readContent, Verifier, type ContentSource, type LocalContent } from '../store/store.ts';
 
 /** A source that returns the size of content by its digest, in bytes. */
@@ -309,4 +307,123 @@ function sendPage(
 ): void {
   if (next !== undefined) response.setHeader('Link', `<${path}?${next}>; rel="next"`);
   sendJson(response, wrap(items));
+}
+
+/** An error response of a registry: status, code of the distribution-spec, and message. */
+class RequestRefusal extends Error {
+  readonly status: number;
+  readonly code: string;
+
+  constructor(status: number, code: string, message: string) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+/** The content of a response: its size in bytes, its media type, and its digest if it has one. */
+interface SentContent {
+  readonly size: number;
+  readonly type: string;
+  readonly digest?: string;
+}
+
+/**
+ * Writes the head of a response with content, or with the requested range of it, and returns the range. Throws a
+ * RequestRefusal for a range outside of the content.
+ */
+function beginContent(
+  request: IncomingMessage,
+  response: ServerResponse,
+  { size, type, digest }: SentContent,
+): { start: number; end: number } {
+  const range = parseRange(request.headers.range, size);
+  if (range === 'unsatisfiable') {
+    response.setHeader('Content-Range', `bytes */${size}`);
+    throw new RequestRefusal(416, 'RANGE_INVALID', `it has ${size} bytes`);
+  }
+  const { start, end } = range ?? { start: 0, end: size };
+  response.writeHead(range ? 206 : 200, {
+    'Content-Type': type,
+    'Content-Length': end - start,
+    'Accept-Ranges': 'bytes',
+    ...(digest !== undefined && { 'Docker-Content-Digest': digest, ETag: `"${digest}"` }),
+    ...(range && { 'Content-Range': `bytes ${start}-${end - 1}/${size}` }),
+  });
+  return { start, end };
+}
+
+/** Sends a value as JSON. */
+function sendJson(response: ServerResponse, value: object, status = 200): void {
+  const body = Buffer.from(JSON.stringify(value));
+  response.writeHead(status, { 'Content-Type': 'application/json', 'Content-Length': body.length });
+  response.end(response.req.method === 'HEAD' ? undefined : body);
+}
+
+/** Limits for content that is sent at a time. */
+export interface StreamLimits {
+  /** The largest number of responses that are sent at a time. */
+  readonly active: number;
+  /** The largest number of responses that are sent to one address at a time; by default half of `active`. */
+  readonly activePerAddress?: number;
+  /** The largest number of responses that wait for their turn. */
+  readonly waiting: number;
+  /** The longest wait in milliseconds. */
+  readonly patience: number;
+}
+
+/** Lets a few responses be sent at a time. Others wait in the order of their requests, up to a limit. */
+class StreamQueue {
+  readonly #limits: StreamLimits;
+  /** The addresses of the responses that are sent. */
+  readonly #active: string[] = [];
+  readonly #waiting = new Map<() => void, string>();
+
+  constructor(limits: StreamLimits) {
+    this.#limits = limits;
+  }
+
+  /**
+   * Waits for a turn, which ends when the result is disposed of. Undefined if too many wait already, after too long a
+   * wait, or if the client has disconnected.
+   */
+  async enter(response: ServerResponse): Promise<Disposable | undefined> {
+    const { waiting, patience } = this.#limits;
+    const address = response.req.socket.remoteAddress ?? '';
+    if (this.#mayBegin(address)) this.#active.push(address);
+    else if (this.#waiting.size >= waiting || !(await this.#wait(address, response, patience))) return undefined;
+    return {
+      [Symbol.dispose]: () => {
+        this.#active.splice(this.#active.indexOf(address), 1);
+        for (const [take, next] of this.#waiting) if (this.#mayBegin(next)) take();
+      },
+    };
+  }
+
+  #mayBegin(address: string): boolean {
+    const { active, activePerAddress = Math.ceil(active / 2) } = this.#limits;
+    const own = this.#active.filter((each) => each === address);
+    return this.#active.length < active && own.length < activePerAddress;
+  }
+
+  /** Returns whether the turn of this response came in time. */
+  #wait(address: string, response: ServerResponse, patience: number): Promise<boolean> {
+    return new Promise((resolve) => {
+      const end = (isTurn: boolean): void => {
+        this.#waiting.delete(take);
+        clearTimeout(timer);
+        response.off('close', leave);
+        resolve(isTurn);
+      };
+      const take = (): void => {
+        this.#active.push(address);
+        end(true);
+      };
+      const leave = (): void => end(false);
+      const timer = setTimeout(leave, patience);
+      this.#waiting.set(take, address);
+      response.once('close', leave);
+      if (response.destroyed) leave();
+    });
+  }
 }

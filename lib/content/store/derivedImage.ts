@@ -1,10 +1,10 @@
 import { PluginError } from '../../errors.ts';
 import { fieldsOf, type Fields } from '../../fields.ts';
-import { isIndex, mediaTypes, type Descriptor, type Manifest } from '../oci/descriptor.ts';
-import type { Digest } from '../oci/digest.ts';
+import { isIndex, mediaTypes, type Descriptor, type Manifest, parseManifest } from '../oci/descriptor.ts';
+import { type Digest, digestOf } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';
-import { Overlay } from './overlay.ts';
-import { readContent, readImageManifest, type ContentSource } from './store.ts';
+import { readContent, readImageManifest, type ContentSource, verifyStream, type LocalContent } from './store.ts';
+import { Readable } from 'node:stream';
 
 /** A gzip layer of an image. */
 export interface Layer {
@@ -20,7 +20,7 @@ export interface BaseImage {
 }
 
 /** How an image differs from its base. */
-export interface Derivation {
+interface Derivation {
   /** What the image is, for messages: `the graph-data image`. */
   readonly what: string;
   /** The layer to add, and the text for the history of the image. */
@@ -152,4 +152,65 @@ function addJson(overlay: Overlay, mediaType: string, value: object): Descriptor
 
 function unusable({ what, hint }: Derivation, where: string, why: string, cause?: unknown): PluginError {
   return new PluginError('invalid-manifest', `${what} cannot be built on ${where}: ${why}`, { hint, cause });
+}
+
+/** Content in memory, alone or on top of a repository, for an image that shares layers with another one. */
+export class Overlay implements ContentSource, LocalContent {
+  readonly name: string;
+  readonly #base: ContentSource | undefined;
+  readonly #own: Map<string, Buffer>;
+
+  constructor(name: string, base: ContentSource | undefined, own: ReadonlyMap<Digest, Buffer> = new Map()) {
+    this.name = name;
+    this.#base = base;
+    this.#own = new Map(own);
+  }
+
+  /** Adds content, and returns its descriptor. */
+  add(mediaType: string, bytes: Buffer): Descriptor {
+    const digest = digestOf(bytes);
+    this.#own.set(digest, bytes);
+    return { mediaType, digest, size: bytes.length };
+  }
+
+  /**
+   * Returns the descriptor of an own manifest. Content of the base can be fetched, but not resolved. Throws `not-found`.
+   */
+  async resolve(digest: string): Promise<Descriptor> {
+    const bytes = this.#own.get(digest);
+    if (!bytes) throw this.#lack(digest);
+    const { mediaType } = parseManifest(bytes, `${digest} in ${this.name}`);
+    return { mediaType, digest: digest as Digest, size: bytes.length };
+  }
+
+  /** Returns whether content was added here. */
+  has(digest: string): boolean {
+    return this.#own.has(digest);
+  }
+
+  async fetch(descriptor: Descriptor, start = 0): Promise<Readable> {
+    const bytes = this.#own.get(descriptor.digest);
+    if (bytes) return verifyStream(Readable.from([bytes.subarray(start)]), descriptor, this.name, start);
+    if (this.#base) return this.#base.fetch(descriptor, start);
+    throw this.#lack(descriptor.digest);
+  }
+
+  /** Reads content that was added here. Throws `not-found` for that of the base. */
+  async *chunks({ digest }: Pick<Descriptor, 'digest'>, start: number, end: number): AsyncGenerator<Buffer> {
+    const bytes = this.#own.get(digest);
+    if (!bytes) throw this.#lack(digest);
+    yield bytes.subarray(start, end);
+  }
+
+  async exists(descriptor: Descriptor): Promise<boolean> {
+    return this.#own.has(descriptor.digest) || (await this.#base?.exists(descriptor)) === true;
+  }
+
+  async tags(): Promise<string[]> {
+    return [];
+  }
+
+  #lack(digest: string): PluginError {
+    return new PluginError('not-found', `${this.name} does not have ${digest}`);
+  }
 }

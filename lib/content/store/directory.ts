@@ -1,4 +1,4 @@
-import { open, readlink, type FileHandle } from 'node:fs/promises';
+import { open, readlink, type FileHandle, rm, rmdir } from 'node:fs/promises';
 import { basename, dirname, join, resolve as resolvePath } from 'node:path';
 import { addAbortSignal, type Readable } from 'node:stream';
 import { finished } from 'node:stream/promises';
@@ -6,7 +6,7 @@ import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { childrenOf, isManifest, manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { digestOf, hexOf, isDigest, type Digest } from '../oci/digest.ts';
-import { isRepository } from '../oci/reference.ts';
+import { isRepository, isTag } from '../oci/reference.ts';
 import { describeWriteError, makeFolders, syncFolder } from '../files/disk.ts';
 import {
   linkOrCopy,
@@ -15,9 +15,8 @@ import {
   removeAbandoned,
   symlinkIfSupported,
   symlinkOrCopy,
-} from '../files/partials.ts';
+} from '../files/atomicWrite.ts';
 import { RootFolder, type FolderEntry } from '../files/rootFolder.ts';
-import { digestNamed, fileNameOf, isTagFile } from './directoryNames.ts';
 import { verifyStream, type ContentPlace, type ContentStore, type LocalContent } from './store.ts';
 
 /** Options of a directory. */
@@ -294,4 +293,103 @@ export class Directory implements ContentStore, LocalContent {
   #notFound(what: string): PluginError {
     return new PluginError('not-found', `${this.name} has no ${what}`);
   }
+}
+
+/** The lock file of a mirror directory that this program writes to. */
+export const directoryLock = '.mirror.lock';
+
+/** Returns the digest in the name of a file in a mirror directory. The name has a colon, or a dash as on Windows. */
+export function digestNamed(name: string): Digest | undefined {
+  const digest = name.replace(/^sha256-/, 'sha256:');
+  return isDigest(digest) ? digest : undefined;
+}
+
+/** Returns the name of the file of a digest. On Windows, a colon in a file name has another meaning, so oc writes a dash. */
+function fileNameOf(digest: Digest): string {
+  return process.platform === 'win32' ? `sha256-${hexOf(digest)}` : digest;
+}
+
+/** Returns whether a tag can be the name of a file in a mirror directory, beside its unfinished files. */
+export function isTagFile(name: string): boolean {
+  return isTag(name) && !/\.(?:download|partial)$/.test(name);
+}
+
+/** Lists the manifests of a mirror directory, with and without a tag. */
+export async function listManifests({ root, repository }: Directory): Promise<Digest[]> {
+  const isNamed = (name: string): boolean => digestNamed(name) !== undefined;
+  const entries = await new RootFolder(root).list(`v2/${repository}/manifests`, isNamed);
+  return entries.flatMap(({ path, stats }) => (stats.isFile() ? (digestNamed(basename(path)) ?? []) : []));
+}
+
+/** Content to remove from a repository. */
+export interface RemovedContent {
+  readonly tags: readonly string[];
+  readonly manifests: readonly Digest[];
+  readonly blobs: readonly Digest[];
+}
+
+/**
+ * Removes content from a mirror directory: tags, then manifests, then blobs. Missing content is no error. Follows no
+ * links. Throws `not-writable`.
+ */
+export async function removeFromDirectory(
+  { root, repository, name }: Directory,
+  content: RemovedContent,
+): Promise<void> {
+  const folder = new RootFolder(root);
+  const remove = async (
+    path: string,
+    isRemovable: (isLink: boolean) => boolean = (isLink) => !isLink,
+  ): Promise<void> => {
+    const whole = `v2/${repository}/${path}`;
+    const stats = await folder.statOf(whole);
+    if (!stats || stats.isDirectory() || !isRemovable(stats.isSymbolicLink())) return;
+    await rm(join(root, whole), { force: true }).catch((error: unknown) => {
+      throw describeWriteError(error, name);
+    });
+  };
+  for (const tag of content.tags) await remove(`manifests/${tag}`, () => true);
+  for (const digest of content.manifests) {
+    for (const file of fileNamesOf(digest)) await remove(`manifests/${file}`);
+  }
+  for (const digest of [...content.manifests, ...content.blobs]) {
+    for (const file of fileNamesOf(digest)) await remove(`blobs/${file}`);
+  }
+}
+
+/** Removes the folders of an empty repository, up to `v2`. Folders with content stay. Throws `not-writable`. */
+export async function removeEmptyFolders({ root, repository, name }: Directory): Promise<void> {
+  const folder = new RootFolder(root);
+  const parts = repository.split('/');
+  const parents = parts.map((_, index) => parts.slice(0, parts.length - index).join('/'));
+  for (const path of [`${repository}/manifests`, `${repository}/blobs`, ...parents]) {
+    if (!(await folder.statOf(`v2/${path}`))?.isDirectory()) continue;
+    if ((await folder.list(`v2/${path}`)).length > 0) return;
+    await rmdir(join(root, 'v2', path)).catch((error: unknown) => {
+      throw describeWriteError(error, name);
+    });
+  }
+}
+
+// oc on Windows writes a dash. In manifests/, a link of that name is the tag of another image.
+function fileNamesOf(digest: Digest): string[] {
+  return [digest, `sha256-${hexOf(digest)}`];
+}
+
+/**
+ * Lists the names of the repositories in a mirror directory, sorted; empty if there are none. Throws the errors of
+ * RootFolder.list.
+ */
+export async function listRepositories(root: string): Promise<string[]> {
+  const folder = new RootFolder(root);
+  const names: string[] = [];
+  const list = async (name: string): Promise<void> => {
+    const path = name === '' ? 'v2' : `v2/${name}`;
+    const entries = await folder.list(path, (each) => each !== 'blobs');
+    const folders = entries.filter(({ stats }) => stats.isDirectory()).map((entry) => basename(entry.path));
+    if (folders.includes('manifests') && isRepository(name)) names.push(name);
+    for (const each of folders) if (each !== 'manifests') await list(name === '' ? each : `${name}/${each}`);
+  };
+  await list('');
+  return names.sort();
 }

@@ -6,7 +6,7 @@ import type { Registries } from '../../content/registry/registries.ts';
 import { formatPlace, releaseName, releaseOfTag, type Destination, type Place } from '../destination.ts';
 import { readPayload } from '../../release/release.ts';
 import { releaseTag, usualRepository, type Architecture } from '../../release/version.ts';
-import { listRepositories } from '../../content/store/repositories.ts';
+import { listRepositories } from '../../content/store/directory.ts';
 import { ignoreUnreadable, PrunedRepository } from './repository.ts';
 
 /** A release at the target, with its images there. */

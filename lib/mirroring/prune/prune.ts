@@ -1,22 +1,45 @@
-import { stat } from 'node:fs/promises';
+import { stat, rm } from 'node:fs/promises';
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
-import { nameSome } from '../../failures.ts';
+import { isPluginError, PluginError, nameSome } from '../../errors.ts';
 import { Registries } from '../../content/registry/registries.ts';
-import { formatPlace, releaseName, type Destination } from '../destination.ts';
+import { formatPlace, releaseName, type Destination, whileLocked } from '../destination.ts';
 import { compareVersions, parseReleaseTag } from '../../release/version.ts';
-import type { MirroringAccess } from '../request.ts';
-import { whileLocked } from '../directoryLock.ts';
-import { withResumeHint } from '../interruption.ts';
-import { readClusterNeeds, type ClusterNeeds } from './inUse.ts';
+import { type MirroringAccess, withResumeHint } from '../request.ts';
+import {
+  readClusterNeeds,
+  type ClusterNeeds,
+  judgeReleases,
+  planRepository,
+  type JudgedRelease,
+  type RepositoryPlan,
+  digestsIn,
+} from './prunePlan.ts';
 import { readInventory } from './inventory.ts';
-import { listConfiguredImages, listPrunedFiles } from './prunedConfig.ts';
-import { judgeReleases, planRepository, type JudgedRelease, type RepositoryPlan } from './prunePlan.ts';
-import { checkEnded } from '../pruneRecord.ts';
-import { removeReleases, type RepositoryResult } from './removal.ts';
+import { checkEnded, checkNoRun, describeRun, isRecordTag, writeRecord, type StoredRecord } from '../pruneRecord.ts';
+import { type Digest, isDigest } from '../../content/oci/digest.ts';
+import { type RemovedContent, Directory, listManifests, listRepositories } from '../../content/store/directory.ts';
+import { ignoreUnreadable, type PrunedRepository } from './repository.ts';
+import { basename, dirname, relative } from 'node:path';
+import {
+  additionalImagesPath,
+  formatAdditionalImages,
+  formatReleaseRepositories,
+  readAdditionalImages,
+  readReleaseRepositories,
+  repositoriesPath,
+} from '../../bundle/originalNames.ts';
+import { readConfigFolder } from '../../bundle/bundledConfig.ts';
+import { writeTextFile, readObjects } from '../../config/manifest.ts';
+import { listMirrorPlaces } from '../../config/mirrorSets.ts';
+import { signaturesIn } from '../../config/signatures.ts';
+import { describeWriteError } from '../../content/files/disk.ts';
+import { OpenedFolder } from '../../content/files/openedFolder.ts';
+import { RootFolder } from '../../content/files/rootFolder.ts';
+import { fieldsAt } from '../../fields.ts';
+import { digestIn } from '../../content/oci/reference.ts';
 
 /** The target to prune, and the releases that stay. */
-export interface PruneRequest {
+interface PruneRequest {
   readonly destination: Destination;
   /** Versions, or tags of releases with their architecture. */
   readonly keep: readonly string[];
@@ -172,4 +195,233 @@ function sumFreed(repositories: readonly RepositoryPlan[]): number {
   const kept = new Set(repositories.flatMap((each) => [...each.kept]));
   const freed = new Map(repositories.flatMap(({ sizes }) => [...sizes]));
   return [...freed].reduce((sum, [digest, size]) => sum + (kept.has(digest) ? 0 : size), 0);
+}
+
+interface Removal {
+  readonly releases: readonly JudgedRelease[];
+  readonly repositories: readonly RepositoryPlan[];
+  readonly files: readonly string[];
+  /** The folder that the user named, with the files. */
+  readonly configRoot?: string;
+}
+
+/** What was done in a repository. */
+interface RepositoryResult extends RepositoryPlan {
+  /** The manifests that the registry did not delete. Such a registry (Quay) keeps what they refer to as well. */
+  readonly undeleted: readonly Digest[];
+}
+
+/**
+ * Carries out a plan: release images first, then the images that only they need, then files. Throws `conflict` if the target
+ * changed since it was read, or got tags meanwhile, and `busy` beside another run.
+ */
+async function removeReleases(
+  { releases, repositories, files, configRoot }: Removal,
+  context: Context,
+): Promise<RepositoryResult[]> {
+  const removed = releases.filter(({ reason }) => reason === undefined);
+  const records = await writeRecords(repositories, removed);
+  const digests = new Set(removed.map(({ digest }) => digest));
+  for (const { repository, manifests } of records.keys()) {
+    context.log('info', `removing ${manifests.length} manifests from ${repository.store.name}`);
+  }
+  await removeContent(records, digests);
+  // A run that mirrors one of these releases may have looked for records before, and tag it now. If it tags it after this,
+  // it finds that images are missing.
+  const added = new Map<RepositoryPlan, Added>();
+  for (const plan of records.keys()) added.set(plan, await findAdded(plan));
+  await removeContent(new Map([...added].map(([plan, { again }]) => [plan, again])), digests);
+  for (const [plan, record] of records) {
+    await removeRecords(plan, [record, ...plan.records]);
+    if (plan.isEmptied) await plan.repository.removeFolders();
+  }
+  if (configRoot !== undefined) await removeFiles(configRoot, files);
+  const roots = new Set(
+    repositories.flatMap(({ repository: { place } }) => (place.kind === 'directory' ? [place.root] : [])),
+  );
+  for (const root of roots) await untagImages(root, context);
+  for (const { conflict } of added.values()) if (conflict) throw conflict;
+  return Promise.all(repositories.map(describeResult));
+}
+
+async function describeResult(plan: RepositoryPlan): Promise<RepositoryResult> {
+  const { repository, referrers, kept } = plan;
+  // Quay deletes only what has a tag, and collects neither a manifest that refers to an image nor that image.
+  const undeleted = await repository.findUndeleted([...referrers.keys()]);
+  const stays = await repository.reach(undeleted.flatMap((digest) => [digest, referrers.get(digest) ?? digest]));
+  return { ...plan, undeleted, kept: new Set([...kept, ...digestsIn(stays)]) };
+}
+
+/** Removes content of several repositories, release images first. */
+async function removeContent(
+  contents: ReadonlyMap<RepositoryPlan, RemovedContent>,
+  releases: ReadonlySet<Digest>,
+): Promise<void> {
+  const isOwn = (digest: Digest): boolean => releases.has(digest);
+  const rest = new Map<PrunedRepository, RemovedContent>();
+  for (const [{ repository }, { tags, manifests, blobs }] of contents) {
+    const [own, others] = [manifests.filter(isOwn), manifests.filter((digest) => !isOwn(digest))];
+    const ownTags = tags.filter((tag) => own.includes(repository.tags.get(tag) ?? 'sha256:'));
+    await repository.remove({ tags: ownTags, manifests: own, blobs: [] });
+    rest.set(repository, { tags: tags.filter((tag) => !ownTags.includes(tag)), manifests: others, blobs });
+  }
+  for (const [repository, content] of rest) await repository.remove(content);
+}
+
+/**
+ * Writes the records of this run, and then checks that nothing changed since the plan was made. Other runs look for records
+ * after their own changes, so that one of two runs always sees the other.
+ */
+async function writeRecords(
+  repositories: readonly RepositoryPlan[],
+  removed: readonly JudgedRelease[],
+): Promise<Map<RepositoryPlan, StoredRecord>> {
+  const run = describeRun();
+  const written = new Map<RepositoryPlan, StoredRecord>();
+  try {
+    // All records come first: the release image of one repository tells what is in the others.
+    for (const plan of repositories) {
+      const { repository, tags, manifests, blobs, records } = plan;
+      if (tags.length + manifests.length + blobs.length + records.length === 0) continue;
+      // In a fixed order, so that the next run replaces what a killed run wrote of the record.
+      const record = {
+        releases: removed.map(({ tag }) => tag),
+        tags: tags.toSorted(),
+        manifests: manifests.toSorted(),
+        blobs: blobs.toSorted(),
+        ...(repository.place.kind === 'registry' && { run }),
+      };
+      written.set(plan, await writeRecord(repository.store, record));
+    }
+    for (const plan of repositories) await checkUnchanged(plan.repository, written.get(plan)?.tag);
+    return written;
+  } catch (error) {
+    // Nothing was removed, so that there is nothing to finish. The next run replaces a record that stays.
+    for (const [plan, record] of written) await removeRecords(plan, [record]).catch(() => undefined);
+    throw error;
+  }
+}
+
+async function removeRecords({ repository, kept }: RepositoryPlan, records: readonly StoredRecord[]): Promise<void> {
+  await repository.remove({
+    tags: records.map(({ tag }) => tag),
+    manifests: records.flatMap(({ content }) => content.slice(0, 1)),
+    blobs: records.flatMap(({ content }) => content.slice(1).filter((digest) => !kept.has(digest))),
+  });
+}
+
+/** Throws `conflict` if the tags of a repository changed since they were read, and `busy` if another run removes from it. */
+async function checkUnchanged(
+  { store, tags }: RepositoryPlan['repository'],
+  ownTag: string | undefined,
+): Promise<void> {
+  const names = (await store.tags()).filter((tag) => tag !== ownTag);
+  // A tag that leads to nothing was left out before.
+  const roots = await Promise.all(names.map((tag) => store.resolve(tag).catch(ignoreUnreadable)));
+  const at = names.findIndex((tag, index) => roots[index] !== undefined && roots[index].digest !== tags.get(tag));
+  const [changed, root] = [names[at], roots[at]];
+  if (changed === undefined || !root) return;
+  await checkNoRun(store, [changed]);
+  const what = tags.has(changed) ? `the tag ${changed} leads to another image` : `it has the new tag ${changed}`;
+  throw new PluginError('conflict', `${store.name} changed since it was read: ${what}`, {
+    hint: 'Wait until no other program writes there, and run the same command again.',
+  });
+}
+
+/** What a repository got while releases were removed. */
+interface Added {
+  /** Removed content with its former tags. */
+  readonly again: RemovedContent;
+  readonly conflict: PluginError | undefined;
+}
+
+async function findAdded({ repository: { store, tags }, manifests, tags: removed }: RepositoryPlan): Promise<Added> {
+  const gone = new Set(removed);
+  const again = { tags: [] as string[], manifests: [] as Digest[], blobs: [] };
+  let conflict: PluginError | undefined;
+  for (const tag of await store.tags()) {
+    if (isRecordTag(tag) || (tags.has(tag) && !gone.has(tag))) continue;
+    // Some registries list removed tags for a while.
+    const root = await store.resolve(tag).catch(ignoreUnreadable);
+    if (!root) continue;
+    if (gone.has(tag) && manifests.includes(root.digest)) {
+      again.tags.push(tag);
+      again.manifests.push(root.digest);
+      continue;
+    }
+    conflict ??= new PluginError('conflict', `${store.name} got the new tag ${tag} while releases were removed`, {
+      hint: 'Mirror that image again, because content of it may have been removed.',
+    });
+  }
+  return { again, conflict };
+}
+
+/** What the configuration in a folder may belong to. */
+interface RemovedReleases {
+  /** The digests of removed releases, and of their images of single architectures. */
+  readonly digests: ReadonlySet<Digest>;
+  /** The repositories that nothing is left in. */
+  readonly places: ReadonlySet<string>;
+}
+
+/**
+ * Lists the files of a folder that belong to removed releases alone: their signatures, and mirror sets that lead only to
+ * repositories that nothing is left in. Throws the errors of reading.
+ */
+async function listPrunedFiles(
+  folder: string,
+  { digests, places }: RemovedReleases,
+  { signal }: Context,
+): Promise<string[]> {
+  const files = await readConfigFolder(new RootFolder(folder), '', signal);
+  return files.flatMap(({ path, text }) => {
+    const objects = readObjects(text, path);
+    const signed = [...signaturesIn(objects, path).keys()];
+    const mirrors = objects.flatMap(listMirrorPlaces);
+    const isSignature = signed.length > 0 && signed.every((digest) => digests.has(digest));
+    const isMirrorSet = mirrors.length > 0 && mirrors.every((place) => places.has(place));
+    return isSignature || isMirrorSet ? [path] : [];
+  });
+}
+
+/** Lists the digests of the graph-data images that update services in a folder use. Throws the errors of reading. */
+async function listConfiguredImages(folder: string, { signal }: Context): Promise<Digest[]> {
+  const files = await readConfigFolder(new RootFolder(folder), '', signal);
+  const objects = files.flatMap(({ path, text }) => readObjects(text, path));
+  return objects
+    .filter(({ kind }) => kind === 'UpdateService')
+    .map((service) => digestIn(String(fieldsAt(service, 'spec')['graphDataImage'])))
+    .filter(isDigest);
+}
+
+/**
+ * Removes files below a folder that the user named. A missing file is no error. Throws `not-writable`, also for a link on
+ * the way to a file.
+ */
+async function removeFiles(root: string, paths: readonly string[]): Promise<void> {
+  for (const path of paths) {
+    try {
+      await using folder = await OpenedFolder.open(root, relative(root, dirname(path)));
+      await rm(folder.at(basename(path)), { force: true });
+    } catch (error) {
+      throw describeWriteError(error, path);
+    }
+  }
+}
+
+/** Removes what is no longer in a mirror directory from its lists of where its releases and additional images came from. */
+async function untagImages(root: string, context: Context): Promise<void> {
+  const folder = new RootFolder(root);
+  const repositories = (await listRepositories(root)).map((name) => new Directory(root, name, {}, context));
+  const present = new Set((await Promise.all(repositories.map(listManifests))).flat());
+  const releases = await readReleaseRepositories(folder);
+  const keptReleases = [...releases].filter(([digest]) => present.has(digest));
+  if (keptReleases.length < releases.size) {
+    await writeTextFile(root, repositoriesPath, formatReleaseRepositories(new Map(keptReleases)));
+  }
+  const images = await readAdditionalImages(folder);
+  const keptImages = images.filter(({ digest }) => present.has(digest));
+  if (keptImages.length < images.length) {
+    await writeTextFile(root, additionalImagesPath, formatAdditionalImages(keptImages));
+  }
 }

@@ -4,13 +4,13 @@ import { childrenOf, isManifest, parseManifest, type Descriptor, type Manifest }
 import { digestOf, type Digest } from '../../content/oci/digest.ts';
 import type { Registries } from '../../content/registry/registries.ts';
 import type { Place } from '../destination.ts';
-import { Directory } from '../../content/store/directory.ts';
 import {
+  Directory,
   listManifests,
   removeEmptyFolders,
   removeFromDirectory,
   type RemovedContent,
-} from '../../content/store/directoryRemoval.ts';
+} from '../../content/store/directory.ts';
 import { readContent, type ContentStore } from '../../content/store/store.ts';
 
 /** A manifest with its size in bytes. */

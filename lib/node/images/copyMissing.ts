@@ -1,19 +1,19 @@
 import { finished } from 'node:stream/promises';
 import type { Bundle } from '../../bundle/bundle.ts';
 import { descriptorOf } from '../../bundle/deltaBase.ts';
-import { serveBundle } from '../../bundle/deliver/serve.ts';
+import { serveBundle } from '../../bundle/serve.ts';
 import type { Context } from '../../context.ts';
 import { asFailure, isPluginError, PluginError } from '../../errors.ts';
 import { copyImage, prepareWork, type CopyProgram, type CopySetting } from './copyImage.ts';
 import { copyAll, type CopyLimits } from './copyQueue.ts';
 import type { HostStorage } from './hostStorage.ts';
-import type { PlannedImage } from './loadPlan.ts';
-import { LoadProgress } from './loadProgress.ts';
+import { type PlannedImage, blobsOfImage, sizeOf } from './loadPlan.ts';
 import { removalHint, removeBrokenImages, removeImages } from './storeRepair.ts';
-import { checkStoreSpace } from './storeSpace.ts';
+import { checkStoreSpace } from './diskFloor.ts';
+import type { Digest } from '../../content/oci/digest.ts';
 
 /** The store to copy images to, how fast, and with which program. */
-export interface LoadSetting extends Pick<CopySetting, 'work'> {
+interface LoadSetting extends Pick<CopySetting, 'work'> {
   readonly storage: HostStorage;
   readonly program: CopyProgram;
   readonly limits: CopyLimits;
@@ -110,3 +110,49 @@ async function findFault(
 const corruptHint = 'Copy the bundle again, and run the same command again: loaded images are skipped.';
 const removedHint =
   'If the USB drive was removed, insert it, and run the same command again: loaded images are skipped.';
+
+/** Reports the progress of a load. Counts each blob once, even if several images need it. */
+class LoadProgress {
+  readonly #context: Context;
+  /** The bytes of each blob that are not reported yet. */
+  readonly #unreported: Map<Digest, number>;
+  #bytes = 0;
+
+  /** Reports the plan, and the images that the store has. */
+  constructor(planned: readonly PlannedImage[], missing: readonly PlannedImage[], context: Context) {
+    this.#context = context;
+    const present = planned.filter((image) => !missing.includes(image));
+    const [blobs, stored] = [blobsOfImage(planned), blobsOfImage(present)];
+    this.#unreported = new Map([...blobs].filter(([digest]) => !stored.has(digest)));
+    const counts = { images: planned.length, blobs: blobs.size };
+    context.onEvent({ kind: 'plan', ...counts, bytes: sizeOf(blobs), present: sizeOf(stored) });
+    for (const { label } of present) context.onEvent({ kind: 'image', name: label });
+  }
+
+  /** Bytes of blobs that were read from the bundle. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** Reports bytes of a blob that the server sent. */
+  sent(digest: Digest, sent: number): void {
+    const bytes = this.#take(digest, sent);
+    this.#bytes += bytes;
+    if (bytes > 0) this.#context.onEvent({ kind: 'bytes', digest, bytes });
+  }
+
+  /** Reports a loaded image, and its layers that the store had from other images. */
+  finish({ label, blobs }: PlannedImage): void {
+    for (const digest of blobs.keys()) {
+      const size = this.#take(digest, Infinity);
+      if (size > 0) this.#context.onEvent({ kind: 'skipped', digest, size });
+    }
+    this.#context.onEvent({ kind: 'image', name: label });
+  }
+
+  #take(digest: Digest, bytes: number): number {
+    const unreported = this.#unreported.get(digest) ?? 0;
+    this.#unreported.set(digest, Math.max(0, unreported - bytes));
+    return Math.min(unreported, bytes);
+  }
+}

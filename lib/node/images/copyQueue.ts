@@ -1,7 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { checkInterrupted, type Context } from '../../context.ts';
-import { isPluginError, PluginError, type ErrorCode } from '../../errors.ts';
-import { collectFailures } from '../../failures.ts';
+import { isPluginError, PluginError, type ErrorCode, collectFailures } from '../../errors.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import type { PlannedImage } from './loadPlan.ts';
 

@@ -8,7 +8,7 @@ import { createGunzip } from 'node:zlib';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { messageOf } from '../../errors.ts';
 import { fieldsOf, textOf } from '../../fields.ts';
-import { isMissing } from '../../content/files/fileContent.ts';
+import { isMissing } from '../../content/files/fileRange.ts';
 import { pathOnHost, type Host } from '../machine/host.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
 import type { StoreImage, StoreIndex, StoredLayer } from './imageStore.ts';

@@ -1,11 +1,10 @@
 import { arch } from 'node:os';
-import { listArtifacts } from '../../bundle/create/artifacts.ts';
+import { listArtifacts } from '../../bundle/create/writeBundle.ts';
 import { gatherContents } from '../../bundle/create/contents.ts';
 import { listContainerImages, listNamedImages, type BundleImage } from '../../bundle/images.ts';
 import type { Bundle } from '../../bundle/bundle.ts';
 import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
-import { nameSome } from '../../failures.ts';
+import { PluginError, nameSome } from '../../errors.ts';
 import { childrenOf, isManifest, type Descriptor, type Manifest } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { formatReference, parseReference } from '../../content/oci/reference.ts';

@@ -1,7 +1,6 @@
 import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
-import { nameSome } from '../../failures.ts';
-import { shellWord } from '../../shellWord.ts';
+import { PluginError, nameSome } from '../../errors.ts';
+import { shellWord } from '../../text.ts';
 import { runPodman, type HostStorage } from './hostStorage.ts';
 import { readUsedImages } from './imageStore.ts';
 import type { DamagedImage } from './layerCheck.ts';

@@ -1,11 +1,13 @@
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { isPluginError, messageOf, PluginError, ignoreFailure } from '../../errors.ts';
 import { basename, dirname, join } from 'node:path';
-import { ignoreMissing } from '../../content/files/fileContent.ts';
+import { ignoreMissing } from '../../content/files/fileRange.ts';
 import { openMachineFolder } from './hostFiles.ts';
-import { readCommand, runCommand, type ProgramResult, type RunOptions } from './programs.ts';
+import { readCommand, runCommand, type ProgramResult, type RunOptions, runProgramWithin } from './programs.ts';
+import type { Context } from '../../context.ts';
+import type { Host } from './host.ts';
 
 /** The programs of a host, by name or path, their environment, and the signal that ends them. */
-export interface HostPrograms {
+interface HostPrograms {
   readonly podman: string;
   readonly systemctl: string;
   readonly environment: NodeJS.ProcessEnv;
@@ -281,3 +283,18 @@ function policyHint(stderr: string): string | undefined {
 
 /** The systemd instance that runs the registry. */
 export type Scope = 'system' | 'user';
+
+/** The time for the answer of the host, in milliseconds. */
+const limit = 5000;
+
+/**
+ * Returns whether the clock of a host is synchronized (NTP), by the kernel as timedatectl tells it. Undefined if the host
+ * does not say so within five seconds.
+ */
+export async function isClockSynchronized(host: Host, context: Context): Promise<boolean | undefined> {
+  const args = ['show', '--property=NTPSynchronized', '--value'];
+  const ended = AbortSignal.timeout(limit);
+  const result = await runProgramWithin(host, 'timedatectl', args, ended, context).catch(ignoreFailure);
+  const answer = result?.stdout.trim();
+  return answer === 'yes' || answer === 'no' ? answer === 'yes' : undefined;
+}

@@ -3,7 +3,7 @@ import { readlink } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { describeWriteError } from '../../content/files/disk.ts';
-import { isMissing, describeReadError } from '../../content/files/fileContent.ts';
+import { isMissing, describeReadError } from '../../content/files/fileRange.ts';
 import { readWhole } from '../../content/files/smallFile.ts';
 import { heldFolderOf, HostFolder } from './hostFolder.ts';
 

@@ -5,7 +5,7 @@ import { checkInterrupted } from '../../context.ts';
 import { messageOf, PluginError } from '../../errors.ts';
 import { renameDurably } from '../../content/files/atomicWrite.ts';
 import { describeWriteError, syncFolder } from '../../content/files/disk.ts';
-import { isMissing } from '../../content/files/fileContent.ts';
+import { isMissing } from '../../content/files/fileRange.ts';
 
 // Node.js has no name for it. The value is the same on all architectures of OpenShift.
 const openPathOnly = 0o10000000;

@@ -4,8 +4,7 @@ import { writeAtomically } from '../../content/files/atomicWrite.ts';
 import { describeWriteError, makeFolders } from '../../content/files/disk.ts';
 import type { Context } from '../../context.ts';
 import { ignoring } from '../../errors.ts';
-import { pathOnHost, type Host } from './host.ts';
-import { screenFile, screenLinks } from './paths.ts';
+import { pathOnHost, type Host, screenFile, screenLinks } from './host.ts';
 import { runProgram } from './programs.ts';
 
 /** What a login screen says, and since when, in milliseconds. */

@@ -1,5 +1,10 @@
 import { fieldsOf, listOf, textOf, type Fields } from '../../fields.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
+import { type Context, checkInterrupted } from '../../context.ts';
+import { messageOf, PluginError } from '../../errors.ts';
+import type { Host } from '../machine/host.ts';
+import { runProgram } from '../machine/programs.ts';
+import { setTimeout as sleep } from 'node:timers/promises';
 
 /** A disk, a partition or a drive of this machine. */
 export interface BlockDevice {
@@ -41,7 +46,7 @@ export type CandidateDevice =
   | { readonly kind: 'nothing'; readonly reason?: string };
 
 /** The columns that parseBlockDevices reads. lsblk has all of them since 2.23. */
-export const deviceColumns = 'NAME,KNAME,TYPE,RM,HOTPLUG,SIZE,TRAN,MOUNTPOINT';
+const deviceColumns = 'NAME,KNAME,TYPE,RM,HOTPLUG,SIZE,TRAN,MOUNTPOINT';
 
 /** File systems of USB drives and discs, with the mount options that prevent writing. */
 export const mountOptions: Readonly<Record<string, readonly string[]>> = {
@@ -169,4 +174,85 @@ export function classifyDevice(
 // Older versions write "0" and "1".
 function isSet(value: unknown): boolean {
   return value === true || value === '1' || value === 1;
+}
+
+/** Lists the block devices of a host, with lsblk. Throws `not-found` without lsblk, and `not-readable`. */
+export async function listDevices(host: Host, context: Context): Promise<BlockDevice[]> {
+  const args = ['--json', '--bytes', '--paths', '--output', deviceColumns];
+  const { code, stdout, stderr } = await runProgram(host, 'lsblk', args, context);
+  // Without any device, older versions print nothing.
+  if (code !== 0 && stderr !== '') throw new PluginError('not-readable', `lsblk failed: ${stderr.trim()}`);
+  try {
+    return stdout.trim() === '' ? [] : parseBlockDevices(stdout);
+  } catch (cause) {
+    throw new PluginError('not-readable', `lsblk printed what cannot be read: ${messageOf(cause)}`, { cause });
+  }
+}
+
+/** The exit code of blkid for a device with signatures of several kinds (blkid(8)). */
+const ambivalent = 8;
+
+/** Returns the file system of a device and its label, by blkid. Throws `not-found` without blkid. */
+export async function probeDevice(host: Host, path: string, context: Context): Promise<Probe> {
+  const { code, stdout } = await runProgram(host, 'blkid', ['--probe', '--output', 'export', path], context);
+  return { ...parseProbe(stdout), ...(code === ambivalent && { isAmbivalent: true }) };
+}
+
+/** Drops what the kernel holds of a device in memory, so that the device itself is read. Throws `not-readable`. */
+export async function dropCache(host: Host, path: string, context: Context): Promise<void> {
+  const { code, stderr } = await runProgram(host, 'blockdev', ['--flushbufs', path], context);
+  if (code !== 0) throw new PluginError('not-readable', `the cache of ${path} cannot be dropped: ${stderr.trim()}`);
+}
+
+/** The time to wait for a device, in milliseconds. A disc needs seconds to start. */
+const defaultLimit = 20_000;
+
+/**
+ * The devices and folders with a read that has not ended. Such a read cannot be interrupted, and on a hung network disk
+ * it may never end. So it continues in the background, and the device is skipped meanwhile.
+ */
+export class HungDevices {
+  readonly #limit: number;
+  readonly #context: Context;
+  readonly #hung = new Set<string>();
+
+  /** `limit`: the time to wait for each device, in milliseconds. */
+  constructor(limit = defaultLimit, context: Context) {
+    this.#limit = limit;
+    this.#context = context;
+  }
+
+  /** Returns why a device is skipped; undefined if it is not. */
+  reasonFor(path: string): string | undefined {
+    return this.#hung.has(path) ? `${path} does not answer: it is skipped until it does` : undefined;
+  }
+
+  /**
+   * Runs a read of a device. Returns undefined if it takes longer than the limit, or if an earlier one has not ended.
+   * Throws the errors of `read`, and `interrupted`.
+   */
+  async attempt<T>(path: string, read: () => Promise<T>): Promise<T | undefined> {
+    if (this.#hung.has(path)) return undefined;
+    const { signal, log } = this.#context;
+    const ended = new AbortController();
+    const reading = read().finally(() => {
+      ended.abort();
+    });
+    reading.catch(() => undefined);
+    const either = AbortSignal.any([signal, ended.signal]);
+    const isLate = await sleep(this.#limit, true, { signal: either }).catch(() => false);
+    if (!isLate) {
+      if (!ended.signal.aborted) checkInterrupted(signal);
+      return reading;
+    }
+    this.#hung.add(path);
+    void reading
+      .catch((error: unknown) => {
+        log('debug', `${path}: ${messageOf(error)}`);
+      })
+      .finally(() => {
+        this.#hung.delete(path);
+      });
+    return undefined;
+  }
 }

@@ -4,15 +4,12 @@ import { basename, dirname, join } from 'node:path';
 import { openBundle } from '../../bundle/open.ts';
 import { verifyBundle } from '../../bundle/verify/verify.ts';
 import { checkInterrupted, type Context } from '../../context.ts';
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
-import { formatBytes } from '../../byteSize.ts';
-
+import { isPluginError, messageOf, PluginError, firstMessage } from '../../errors.ts';
+import { formatBytes } from '../../text.ts';
 import { writeFully } from '../../content/files/fileRange.ts';
-import { firstMessage } from '../../failures.ts';
 import type { Host } from '../machine/host.ts';
 import type { Digest } from '../../content/oci/digest.ts';
-import { firstEntryOf, type BlockDevice } from './blockDevices.ts';
-import { dropCache, listDevices, probeDevice } from './devicePrograms.ts';
+import { firstEntryOf, type BlockDevice, dropCache, listDevices, probeDevice } from './blockDevices.ts';
 import { readHead } from './medium.ts';
 import { reportRegionOf } from './reportRegion.ts';
 

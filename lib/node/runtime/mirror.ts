@@ -1,17 +1,15 @@
 import { rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { Bundle } from '../../bundle/bundle.ts';
-import { serveBundle, type BundleServer } from '../../bundle/deliver/serve.ts';
+import { serveBundle, type BundleServer } from '../../bundle/serve.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { parseReference } from '../../content/oci/reference.ts';
 import { writeAtomically } from '../../content/files/atomicWrite.ts';
 import type { ServedResponse } from '../../content/server/server.ts';
-import { pathOnHost, type Host } from '../machine/host.ts';
-import { mirrorFile, registriesFile } from '../machine/paths.ts';
-import { listFolder, readIfThere } from './storageConfig.ts';
-import { readToml, stringsOf } from './toml.ts';
+import { pathOnHost, type Host, mirrorFile, registriesFile } from '../machine/host.ts';
+import { listFolder, readIfThere, readToml, stringsOf } from './storageConfig.ts';
 
 /** The number of different requests to count. */
 const mostCounted = 10_000;

@@ -3,10 +3,8 @@ import { dirname } from 'node:path';
 import { PluginError } from '../../errors.ts';
 import { writeAtomically } from '../../content/files/atomicWrite.ts';
 import { describeWriteError } from '../../content/files/disk.ts';
-import { pathOnHost, type Host } from '../machine/host.ts';
-import { clusterPinFile, crioFile, holdFile, pinFile } from '../machine/paths.ts';
-import { listFolder, readIfThere } from './storageConfig.ts';
-import { readToml, stringsOf } from './toml.ts';
+import { pathOnHost, type Host, clusterPinFile, crioFile, holdFile, pinFile } from '../machine/host.ts';
+import { listFolder, readIfThere, readToml, stringsOf } from './storageConfig.ts';
 
 const key = 'crio.image.pinned_images';
 const header = '# Written by oc adm-upgrade-bundle pin, which also removes it.\n';

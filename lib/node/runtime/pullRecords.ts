@@ -2,14 +2,13 @@ import { createHash } from 'node:crypto';
 import { rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
-import { nameSome } from '../../failures.ts';
+import { nameSome, ignoreFailure } from '../../errors.ts';
 import { repositoryIn } from '../../content/oci/reference.ts';
 import { parseJsonIfValid } from '../../content/oci/syntax.ts';
 import { readDocuments } from '../../content/files/documents.ts';
 import { readSmallFile } from '../../content/files/smallFile.ts';
 import { pathOnHost, type Host } from '../machine/host.ts';
 import { listFolder, readIfThere } from './storageConfig.ts';
-import { ignoreFailure } from '../../errors.ts';
 
 /** The records of a kubelet that verifies pulls; others have none (Kubernetes, pkg/kubelet/images/pullmanager). */
 const folder = '/var/lib/kubelet/image_manager';

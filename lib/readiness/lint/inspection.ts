@@ -1,14 +1,11 @@
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
 import { PluginError } from '../../errors.ts';
-import { commandLinesOf, readContainers, type Container } from './container.ts';
-import { readManifest } from './documents.ts';
-import { readBase64, readDataUrl } from './embedded.ts';
-import { isFullReference } from './image.ts';
-import { readDiskImport, readResourceImage } from './resourceImage.ts';
-import { applyRules, oneLine, placeBelow, type LintState, type ManifestPlace } from './report.ts';
+import { commandLinesOf, readContainers, type Container, readBase64, readDataUrl } from './container.ts';
+import { readManifest, applyRules, oneLine, placeBelow, type LintState, type ManifestPlace } from './report.ts';
+import { isFullReference, readDiskImport, readResourceImage } from './image.ts';
 import type { Rule } from './rule.ts';
 import { rulesFor } from './rules.ts';
-import { commandsIn } from './script.ts';
+import { commandsIn } from './shell.ts';
 import { exclusionOf, releaseMarksOf, selfManaged, type ManifestFilter } from '../../release/manifestFilter.ts';
 
 const deepest = 64;

@@ -2,10 +2,9 @@ import { takeTurn, type Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { severities, type Severity } from '../../cluster/finding.ts';
 import { inspectFile, reportUnreadable } from './inspection.ts';
-import { keyOfFinding, type LintFinding } from './lintFinding.ts';
+import { keyOfFinding, type LintFinding, type LintState } from './report.ts';
 import type { ManifestFilter } from '../../release/manifestFilter.ts';
-import type { LintState } from './report.ts';
-import { imageReferences, readReleaseImages } from './releaseImages.ts';
+import { imageReferences, readReleaseImages } from './image.ts';
 import { allRules } from './rules.ts';
 
 /** The manifests of a release, or of a folder. */

@@ -6,7 +6,7 @@ import { openBundle } from '../../bundle/open.ts';
 import { splitReleases } from '../../bundle/metadata.ts';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { asFailure, messageOf, PluginError } from '../../errors.ts';
-import { isMissing } from '../../content/files/fileContent.ts';
+import { isMissing } from '../../content/files/fileRange.ts';
 import { RootFolder } from '../../content/files/rootFolder.ts';
 import { readSmallFile, readSmallInput } from '../../content/files/smallFile.ts';
 import type { Descriptor } from '../../content/oci/descriptor.ts';
@@ -18,7 +18,7 @@ import { readPayloadManifests } from '../../release/release.ts';
 import { isVersion, type Architecture } from '../../release/version.ts';
 import type { ContentSource } from '../../content/store/store.ts';
 import type { ManifestSet } from './lint.ts';
-import { imageReferences, readReleaseImages } from './releaseImages.ts';
+import { imageReferences, readReleaseImages } from './image.ts';
 import { readOperatorManifests } from './operatorManifests.ts';
 
 /** Where manifests are read that a text names. */

@@ -1,12 +1,11 @@
 import { basename, extname } from 'node:path/posix';
-import type { Subject } from '../../cluster/finding.ts';
+import { type Subject, formatSubject, type Severity } from '../../cluster/finding.ts';
 import { describeContainers, type Container } from './container.ts';
-import type { Budget } from './documents.ts';
-import { templateWord } from './image.ts';
-import type { LintFinding } from './lintFinding.ts';
+import { templateWord, type ReleaseImages } from './image.ts';
 import type { ManifestFilter } from '../../release/manifestFilter.ts';
-import type { ReleaseImages } from './releaseImages.ts';
 import { problemOf, type Rule } from './rule.ts';
+import { readDocuments } from '../../content/files/documents.ts';
+import { parseJson } from '../../content/oci/syntax.ts';
 
 /** The state of reading the manifests of one release or folder. */
 export interface LintState {
@@ -81,4 +80,107 @@ export function placeBelow(place: ManifestPlace, field: string): ManifestPlace {
   if (field === '') return place;
   const separator = place.field === '' || field.startsWith('[') ? '' : place.field.endsWith('>') ? ' ' : '.';
   return { ...place, field: `${place.field}${separator}${field}`, depth: place.depth + 1 };
+}
+
+/** How much YAML is still parsed. A YAML parser needs a second for 60,000 tokens. */
+interface Budget {
+  tokens: number;
+  /** The number of documents that were left out, because their kind runs nothing. */
+  inert: number;
+}
+
+/** Of one document. The largest YAML of a release has 100,000 tokens; lists of whole clusters are better as JSON. */
+const limits = { length: 16 * 1024 * 1024, tokens: 250_000 };
+
+/** These run nothing, and are most of the bytes of a release. */
+const inert =
+  /^kind: *["']?(?:CustomResourceDefinition|(?:Cluster)?Role(?:Binding)?|PrometheusRule|ServiceMonitor|Namespace|Service|ServiceAccount|Console\w+|FlowSchema|NetworkPolicy|PriorityClass|SecurityContextConstraints|NetworkAttachmentDefinition)["']?\s*$/;
+
+/**
+ * Reads the documents of a YAML or JSON text that may be untrusted. Expressions of templates become one word. Documents of kinds that run nothing are left out. Throws RangeError and ReferenceError for a text above the
+ * limits, and SyntaxError.
+ */
+export function readManifest(text: string, budget: Budget): unknown[] {
+  if (text.length > limits.length) throw new RangeError(`it has more than ${limits.length} characters`);
+  if (/^\s*[{[]/.test(text) && !text.includes('{{')) {
+    try {
+      return [parseJson(text)];
+    } catch (error) {
+      if (text.length > 1024 * 1024) throw error;
+    }
+  }
+  const documents = text.split(/^---(?=\s|$)/m).filter((document) => /\S/.test(document));
+  const read = documents.filter((document) => !isInert(document));
+  budget.inert += documents.length - read.length;
+  return read.flatMap((document) => readDocument(document, budget));
+}
+
+function readDocument(text: string, budget: Budget): unknown[] {
+  // Some scripts have the like of a template in them, so the text itself is the last that is tried.
+  const forms = new Set([fillTemplate(text), fillTemplate(text.replace(control, '')), text]);
+  let failure: unknown;
+  for (const form of forms) {
+    try {
+      return parse(form, budget);
+    } catch (error) {
+      if (error instanceof RangeError) throw error;
+      failure ??= error;
+    }
+  }
+  throw failure;
+}
+
+function parse(text: string, budget: Budget): unknown[] {
+  const { values, tokens } = readDocuments(text, { ...limits, tokens: Math.min(limits.tokens, budget.tokens) });
+  budget.tokens -= tokens;
+  return values;
+}
+
+/** Expressions that stand for no value, even within a line. */
+const control = /\{\{-? *(?:if|else|end|range|with|define|block|template)\b[^{}]*\}\}/g;
+
+/** Lines with nothing but expressions control the template; elsewhere an expression stands for a value. */
+function fillTemplate(text: string): string {
+  return text
+    .replace(/^[ \t]*(?:\{\{[^{}]*\}\}[ \t]*)+$|^[ \t]*\$\{\w+\}[ \t]*$/gm, '')
+    .replace(/\{\{[^{}]*\}\}/g, templateWord);
+}
+
+function isInert(document: string): boolean {
+  const kinds = document.match(/^["']?kind["']?:.*$/gm) ?? [];
+  return kinds.length === 1 && inert.test(kinds[0]);
+}
+
+/** A part of a manifest that needs a registry. */
+export interface LintFinding {
+  readonly rule: string;
+  readonly severity: Severity;
+  /** The component of the release, by its image or the name of the manifest. */
+  readonly component: string;
+  readonly object: Subject;
+  /** The name of the manifest. */
+  readonly file: string;
+  /** The line of the field if it is found, else of the object, from 1. */
+  readonly line: number;
+  /** The path of the field in the object; ` > ` leads into a file that the field holds. Items of lists are named. */
+  readonly field: string;
+  readonly value: string;
+  readonly message: string;
+  readonly why: string;
+  readonly remedy: string;
+}
+
+/** Returns what a finding is known by in other versions of the same manifest: digests and file names do not count. */
+export function keyOfFinding({
+  rule,
+  object,
+  field,
+  value,
+}: Pick<LintFinding, 'rule' | 'object' | 'field' | 'value'>): string {
+  return [rule, formatSubject(object), field, withoutDigests(value)].join('\n');
+}
+
+/** Returns a text with `@sha256:…` in place of digests. */
+export function withoutDigests(text: string): string {
+  return text.replace(/@sha256:[0-9a-f]{64}/g, '@sha256:…');
 }

@@ -1,5 +1,5 @@
 import type { Check, Severity } from '../../cluster/finding.ts';
-import type { ReleaseImages } from './releaseImages.ts';
+import type { ReleaseImages } from './image.ts';
 
 /** A part of an item that breaks a rule. */
 export interface Evidence {

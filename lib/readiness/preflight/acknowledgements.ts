@@ -11,8 +11,8 @@ import {
   type AdminGate,
   type GatedRelease,
   type RequiredGate,
+  type GateConditions,
 } from '../../release/adminGates.ts';
-import type { GateConditions } from '../../release/runtimeGates.ts';
 import { isSameMinor } from '../../release/version.ts';
 import { readNode } from './node.ts';
 import { surveyedKinds, type ClusterSurvey } from './survey.ts';

@@ -4,9 +4,9 @@ import { subjectOf, type Finding } from '../../cluster/finding.ts';
 import { blocks } from '../../cluster/platformStops.ts';
 import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
 import { fieldsOf, listOf, textOf } from '../../fields.ts';
-import { nameSome } from '../../failures.ts';
+import { nameSome } from '../../errors.ts';
 import type { ClusterSurvey } from './survey.ts';
-import { shellCommand } from '../../shellWord.ts';
+import { shellCommand } from '../../text.ts';
 
 const hour = 3_600_000;
 /** The time that an update may take, in milliseconds. */

@@ -1,10 +1,9 @@
-import { formatBytes } from '../../byteSize.ts';
+import { formatBytes } from '../../text.ts';
 import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '../../fields.ts';
-import { nameSome } from '../../failures.ts';
+import { nameSome } from '../../errors.ts';
 import { subjectOf, type Finding, type Weight } from '../../cluster/finding.ts';
-import { isSelected } from '../../cluster/labelSelector.ts';
+import { isSelected, conditionsOf, controllerOf, type StoredObject } from '../../cluster/storedObject.ts';
 import { blocks } from '../../cluster/platformStops.ts';
-import { conditionsOf, controllerOf, type StoredObject } from '../../cluster/storedObject.ts';
 import { type ClusterNode, isPoolNode, parseQuantity, readNode } from './node.ts';
 import { isControlPlane } from './nodeCheck.ts';
 import { topologyOf } from './operatorCheck.ts';

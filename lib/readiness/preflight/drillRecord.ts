@@ -1,5 +1,5 @@
 import { fieldsOf, textOf } from '../../fields.ts';
-import { nameSome } from '../../failures.ts';
+import { nameSome } from '../../errors.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
 import type { StoredObject } from '../../cluster/storedObject.ts';
 import type { Finding } from '../../cluster/finding.ts';

@@ -7,7 +7,7 @@ import { listServed } from '../../cluster/servedObjects.ts';
 import type { StoredObject } from '../../cluster/storedObject.ts';
 import { installedVersionOf } from '../../release/osImageStreamObject.ts';
 import { isOlder, isSameMinor, majorOf } from '../../release/version.ts';
-import { readDataUrl } from '../lint/embedded.ts';
+import { readDataUrl } from '../lint/container.ts';
 import { streamOf } from './osImageStreamCheck.ts';
 import { topologyOf } from './operatorCheck.ts';
 import { featureSetOf, type ClusterSurvey } from './survey.ts';

@@ -9,7 +9,7 @@ import { formatReference, parseReference, type Reference } from '../../content/o
 import { blocks } from '../../cluster/platformStops.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
 import { readDocuments } from '../../content/files/documents.ts';
-import { readPayloadPolicies } from '../../release/payloadPolicies.ts';
+import { readPayloadPolicies } from '../../release/featureGates.ts';
 import {
   isEnforcedByDefault,
   policiesFor,

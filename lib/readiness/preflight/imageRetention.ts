@@ -3,7 +3,7 @@ import type { KubernetesObject } from '../../config/manifest.ts';
 import { ignoring } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { subjectOf, type Finding } from '../../cluster/finding.ts';
-import { readDataUrl } from '../lint/embedded.ts';
+import { readDataUrl } from '../lint/container.ts';
 
 const dropIns = '/etc/crio/crio.conf.d/';
 

@@ -1,9 +1,8 @@
 import { fieldsAt, fieldsOf, textOf, type Fields } from '../../fields.ts';
-import { nameSome } from '../../failures.ts';
+import { nameSome } from '../../errors.ts';
 import { subjectOf, type Finding, type Subject, type Weight } from '../../cluster/finding.ts';
-import { isSelected } from '../../cluster/labelSelector.ts';
+import { isSelected, type StoredObject } from '../../cluster/storedObject.ts';
 import { blocks } from '../../cluster/platformStops.ts';
-import type { StoredObject } from '../../cluster/storedObject.ts';
 import { listVerified, pullPolicyFields } from '../../node/runtime/pullRecords.ts';
 import { isOlder } from '../../release/version.ts';
 import { parseQuantity, readNode } from './node.ts';

@@ -1,7 +1,6 @@
 import { fieldsOf, textOf } from '../../fields.ts';
 import type { UpdatePlan } from '../../bundle/verify/updatePlan.ts';
-import { isPluginError } from '../../errors.ts';
-import { nameSome } from '../../failures.ts';
+import { isPluginError, nameSome } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { subjectOf, type Finding } from '../../cluster/finding.ts';
 import { blocks } from '../../cluster/platformStops.ts';

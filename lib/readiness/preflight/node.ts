@@ -1,9 +1,8 @@
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
-import { nameSome } from '../../failures.ts';
+import { nameSome } from '../../errors.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Finding } from '../../cluster/finding.ts';
-import { isSelected } from '../../cluster/labelSelector.ts';
-import { conditionsOf } from '../../cluster/storedObject.ts';
+import { isSelected, conditionsOf } from '../../cluster/storedObject.ts';
 import { normalizeImage } from '../lint/image.ts';
 import type { PodTemplate } from './podTemplate.ts';
 

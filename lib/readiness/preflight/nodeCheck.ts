@@ -1,14 +1,14 @@
 import { describeMissingBlobs } from '../../bundle/deltaBase.ts';
 import type { BundleBase } from '../../bundle/metadata.ts';
 import { goArchitecture, oldestKubelet, type Architecture } from '../../release/version.ts';
-import { nameSome } from '../../failures.ts';
+import { nameSome } from '../../errors.ts';
 import type { Check, Finding, Weight } from '../../cluster/finding.ts';
 import { blocks } from '../../cluster/platformStops.ts';
 import { type ClusterNode, mayHaveAgent, mayRunOn } from './node.ts';
 import { isByDigest } from '../lint/image.ts';
 import { checkNodeDisks, type DiskNeeds, type NodeDisks } from './nodeDisks.ts';
 import type { PodTemplate } from './podTemplate.ts';
-import { shellCommand } from '../../shellWord.ts';
+import { shellCommand } from '../../text.ts';
 
 /** The facts about the images and disks of nodes that are not in their Node objects. */
 export interface NodeKnowledge {

@@ -5,7 +5,7 @@ import { subjectOf, type Check, type Finding, type Weight } from '../../cluster/
 import { blocks } from '../../cluster/platformStops.ts';
 import { problemOf } from '../lint/rule.ts';
 import { rulesFor } from '../lint/rules.ts';
-import { shellCommand } from '../../shellWord.ts';
+import { shellCommand } from '../../text.ts';
 
 const advice = {
   operator: (name: string): string =>

@@ -2,14 +2,13 @@ import { isDeepStrictEqual } from 'node:util';
 import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { hexOf, type Digest } from '../../content/oci/digest.ts';
-import { nameSome } from '../../failures.ts';
+import { nameSome } from '../../errors.ts';
 import { subjectOf, type Finding } from '../../cluster/finding.ts';
-import { isSelected } from '../../cluster/labelSelector.ts';
-import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
+import { isSelected, conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { listServed } from '../../cluster/servedObjects.ts';
 import type { ClusterSurvey } from './survey.ts';
-import { shellCommand } from '../../shellWord.ts';
+import { shellCommand } from '../../text.ts';
 
 /**
  * The kind with which the machine config operator pins images on nodes. It is served by default since OpenShift 4.19.12.

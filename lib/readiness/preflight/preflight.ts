@@ -10,8 +10,7 @@ import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/storedObject.ts';
 import { listServed } from '../../cluster/servedObjects.ts';
 import { readClusterVersion } from '../../cluster/clusterVersion.ts';
-import { sortFindings, subjectOf, type Finding } from '../../cluster/finding.ts';
-import { ignoreFindings, isOpenBlocker } from '../../cluster/ignoredFindings.ts';
+import { sortFindings, subjectOf, type Finding, ignoreFindings, isOpenBlocker } from '../../cluster/finding.ts';
 import { blocks, platformStops } from '../../cluster/platformStops.ts';
 import { checkAcknowledgements } from './acknowledgements.ts';
 import { checkPullAdmission } from './admissionCheck.ts';
@@ -20,7 +19,7 @@ import { checkCapacity, checkDrains } from './drainCheck.ts';
 import { checkImagePolicies } from './imagePolicyCheck.ts';
 import { checkCertificates, checkSigningRequests } from './certificateCheck.ts';
 import { checkDrills } from './drillRecord.ts';
-import { checkFailedPulls } from './pullPolicy.ts';
+import { checkFailedPulls, checkManifests, checkWorkloads } from './pullPolicy.ts';
 import { checkHolds } from './holds.ts';
 import { checkImageRetention } from './imageRetention.ts';
 import { checkImageRemoval, checkPullVerification, type BundledImages } from './kubeletImages.ts';
@@ -33,8 +32,7 @@ import { checkCatalogs, checkEtcdMembers, checkOperators, checkPools, topologyOf
 import { lintManifests } from '../lint/lint.ts';
 import { payloadSet } from '../lint/manifestSource.ts';
 import { readPodTemplate, type PodTemplate } from './podTemplate.ts';
-import { checkPreviewStreams, checkStreams } from './osImageStreamCheck.ts';
-import { checkManifests, checkWorkloads } from './pullPolicy.ts';
+import { checkPreviewStreams, checkStreams, checkWaitingController } from './osImageStreamCheck.ts';
 import { checkSitePins, losesOnlyOwnPins, pinnedOf } from './pinnedImageSets.ts';
 import {
   featureSetOf,
@@ -51,7 +49,6 @@ import {
   isInternalRegistry,
 } from './survey.ts';
 import { checkPath, checkState } from './versionCheck.ts';
-import { checkWaitingController } from './osImageStreamCheck.ts';
 import { checkWebhooks } from './webhookCheck.ts';
 
 /** The result of preflight: whether a cluster can boot and, if planned, update without a registry. */

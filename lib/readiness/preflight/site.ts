@@ -1,5 +1,5 @@
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf, withoutAbsent } from '../../fields.ts';
-import type { SiteOperator, SiteReport, SiteApi } from '../../config/siteTypes.ts';
+import type { SiteOperator, SiteReport, SiteApi } from '../../config/siteReport.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { clusterVersionReference, readClusterVersion } from '../../cluster/clusterVersion.ts';
 import type { StoredObject } from '../../cluster/storedObject.ts';

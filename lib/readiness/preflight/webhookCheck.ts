@@ -1,12 +1,11 @@
 import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
-import { nameSome } from '../../failures.ts';
+import { nameSome } from '../../errors.ts';
 import { subjectOf, type Finding, type Weight } from '../../cluster/finding.ts';
-import { isSelected } from '../../cluster/labelSelector.ts';
+import { isSelected, type StoredObject } from '../../cluster/storedObject.ts';
 import { blocks } from '../../cluster/platformStops.ts';
-import type { StoredObject } from '../../cluster/storedObject.ts';
 import type { ClusterSurvey } from './survey.ts';
 import { evaluate } from '@marcbachmann/cel-js';
-import { shellCommand } from '../../shellWord.ts';
+import { shellCommand } from '../../text.ts';
 
 const advice = {
   none: (kind: string, name: string): string =>

@@ -1,14 +1,14 @@
-import { createReadStream } from 'node:fs';
-import { lstat, stat } from 'node:fs/promises';
+import { createReadStream, constants } from 'node:fs';
+import { lstat, stat, open, rm, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
-import { formatBytes } from '../../byteSize.ts';
+import { formatBytes } from '../../text.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { writeDurably } from '../../content/files/atomicWrite.ts';
-import { checkSpace } from '../../content/files/disk.ts';
-import { isMissing } from '../../content/files/fileContent.ts';
+import { writeDurably, renameDurably } from '../../content/files/atomicWrite.ts';
+import { checkSpace, describeWriteError } from '../../content/files/disk.ts';
+import { isMissing } from '../../content/files/fileRange.ts';
 import type { HostFiles } from '../../node/machine/hostFiles.ts';
-import { certificatePathsOf } from '../certificatePaths.ts';
+import { certificatePathsOf } from '../installation.ts';
 import { readCertificates } from '../certificates/certificates.ts';
 import { copyDatabase, locateStorage, recoverDatabase } from '../change/database.ts';
 import { requireDatabase } from '../change/databaseKind.ts';
@@ -19,16 +19,26 @@ import { checkDump, dumpName, dumpPostgres, findPostgresProblem } from '../chang
 import { lockRegistry, type ExecutionRequest, type OpenRegistry } from '../change/openRegistry.ts';
 import { waitForRegistry, whileStopped } from '../change/restart.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
-import { databaseEntries, isBackupPath, type BackupManifest, type PackedFile } from './backupFormat.ts';
-import { writeBackup } from './backupWriter.ts';
+import {
+  databaseEntries,
+  isBackupPath,
+  type BackupManifest,
+  type PackedFile,
+  headerOf,
+  manifestName,
+  type BackupEntry,
+  type BackupFacts,
+} from './backupFormat.ts';
 import { listContent, packStorage } from './imageStorage.ts';
 import { scratchNames } from '../stateFolder.ts';
+import { createHash } from 'node:crypto';
+import { endSize, roundToBlock } from '../../content/archive/tarLayout.ts';
 
 /** The limit of the configuration and certificates together, in bytes: they are packed from memory. */
 const smallLimit = 64 * 1024 * 1024;
 
 /** Input of a backup. */
-export interface BackupRequest extends ExecutionRequest {
+interface BackupRequest extends ExecutionRequest {
   /** The file to write. */
   readonly output: string;
   /** Include the content of images. */
@@ -214,4 +224,51 @@ function describe({ installation, configuration }: DetectedInstallation, { now, 
     hostname: configuration.get('SERVER_HOSTNAME')?.value ?? '',
     hasImages: withImages,
   } as const;
+}
+
+/**
+ * Writes a backup: a tar that only the current user can read, with a manifest as its last file. It gets its name when it
+ * is complete and on the disk. Throws `disk-full`, `not-writable`, and as the content of files.
+ */
+export async function writeBackup(
+  path: string,
+  facts: BackupFacts,
+  packed: AsyncIterable<PackedFile>,
+): Promise<BackupManifest> {
+  const partial = `${path}.partial`;
+  try {
+    await rm(partial, { force: true });
+    const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
+    await using file = await open(partial, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
+    const files: BackupEntry[] = [];
+    for await (const each of packed) files.push(await writeFile(file, each));
+    const manifest = { ...facts, files };
+    const text = Buffer.from(JSON.stringify(manifest));
+    await writeFile(file, { path: manifestName, size: text.length, content: [text] });
+    await file.writeFile(Buffer.alloc(endSize));
+    await file.sync();
+    await renameDurably(partial, path);
+    return manifest;
+  } catch (error) {
+    await rm(partial, { force: true }).catch(() => undefined);
+    throw describeWriteError(error, path);
+  }
+}
+
+async function writeFile(file: FileHandle, { path, size, content }: PackedFile): Promise<BackupEntry> {
+  await file.writeFile(headerOf(path, size));
+  const hash = createHash('sha256');
+  let written = 0;
+  for await (const chunk of content) {
+    hash.update(chunk);
+    written += chunk.length;
+    await file.writeFile(chunk);
+  }
+  if (written !== size) {
+    throw new PluginError('not-readable', `${path} has ${written} bytes instead of ${size}: it changed meanwhile`, {
+      hint: 'Try again.',
+    });
+  }
+  await file.writeFile(Buffer.alloc(roundToBlock(size) - size));
+  return { path, size, sha256: hash.digest('hex') };
 }

@@ -4,8 +4,7 @@ import { open, type FileHandle } from 'node:fs/promises';
 import { isZero } from '../../content/archive/tarHeader.ts';
 import { endSize, roundToBlock } from '../../content/archive/tarLayout.ts';
 import { PluginError } from '../../errors.ts';
-import { describeReadError } from '../../content/files/fileContent.ts';
-import { readFully, readRange } from '../../content/files/fileRange.ts';
+import { describeReadError, readFully, readRange } from '../../content/files/fileRange.ts';
 import {
   databaseEntries,
   headerOf,

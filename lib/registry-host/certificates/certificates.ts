@@ -1,11 +1,12 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
 import { messageOf, PluginError } from '../../errors.ts';
-import { certificatePathsOf, type CertificatePaths } from '../certificatePaths.ts';
+import { certificatePathsOf, type CertificatePaths, type Installation } from '../installation.ts';
 import type { HostFiles } from '../../node/machine/hostFiles.ts';
-import type { Installation } from '../installation.ts';
 import { listFlaws } from '../../certificates/issuing.ts';
 import { readState, type RecordedCertificate } from '../detect/registryState.ts';
+import { registryAuthorityConfigMap } from '../../config/certificateAuthority.ts';
+import { formatManifest } from '../../config/manifest.ts';
 
 /**
  * The origin of a registry’s certificates.
@@ -14,7 +15,7 @@ import { readState, type RecordedCertificate } from '../detect/registryState.ts'
  * - `own`: the administrator, never changed
  * - `missing`, or `external`: a proxy terminates TLS
  */
-export type CertificateKind = 'automatic' | 'stranded' | 'own' | 'missing' | 'external';
+type CertificateKind = 'automatic' | 'stranded' | 'own' | 'missing' | 'external';
 
 /** The content of a certificate. Times are ISO 8601. */
 export interface CertificateFacts {
@@ -249,4 +250,40 @@ async function describe(file: string, certificate: X509Certificate, now: Date): 
 /** Returns the day of a time: `2027-03-01`. */
 export function dateOf(time: Date): string {
   return time.toISOString().slice(0, 10);
+}
+
+/** The CAs of a registry in the forms that clients and clusters need. */
+interface TrustOutputs {
+  /** The CAs, in PEM. */
+  readonly certificates: string;
+  /** Lines for install-config.yaml. */
+  readonly installConfig: string;
+  /**
+   * A ConfigMap in openshift-config, for `additionalTrustedCA` of `image.config.openshift.io/cluster`; undefined for an
+   * IPv6 address.
+   */
+  readonly configMap: string | undefined;
+  /** The path at which podman, skopeo and CRI-O expect the CAs. */
+  readonly certsFolder: string;
+}
+
+/**
+ * Formats the CAs of a registry for clusters and hosts, without any text between the certificates, which may be from
+ * Quay’s user. Throws `invalid-file` for a text without a certificate.
+ */
+export function formatTrust(text: string, { host, port }: Installation): TrustOutputs {
+  const blocks = text.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? [];
+  const certificates = blocks.map((block) => new X509Certificate(block).toString()).join('');
+  const isIpv6 = isIP(host.value) === 6;
+  const registry = `${isIpv6 ? `[${host.value}]` : host.value}:${port.value}`;
+  const indented = certificates.trimEnd().replace(/^/gm, '  ');
+  return {
+    certificates,
+    installConfig: `additionalTrustBundle: |\n${indented}\nadditionalTrustBundlePolicy: Always\n`,
+    // Keys of a ConfigMap cannot have colons.
+    configMap: isIpv6
+      ? undefined
+      : formatManifest(registryAuthorityConfigMap({ certificates, registries: [registry] }).object),
+    certsFolder: `/etc/containers/certs.d/${registry}/ca.crt`,
+  };
 }

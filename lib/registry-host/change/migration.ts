@@ -6,7 +6,7 @@ import type { HostCommands } from '../../node/machine/hostCommands.ts';
 import type { HostFiles } from '../../node/machine/hostFiles.ts';
 import { editQuayConfiguration } from '../detect/configuration.ts';
 import { expandSpecifiers } from '../detect/detect.ts';
-import { importDump } from '../migration/sqliteImport.ts';
+import { importDump } from './sqliteImport.ts';
 import type { HostAccess } from '../installation.ts';
 import { scratchNames } from '../stateFolder.ts';
 import { locateStorage, recoverDatabase, removeDatabase, sizeOfDatabase } from './database.ts';

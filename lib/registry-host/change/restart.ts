@@ -8,7 +8,7 @@ import type { HostCommands } from '../../node/machine/hostCommands.ts';
 import { findImage } from '../releases/images.ts';
 import type { ExecutionRequest, OpenRegistry } from './openRegistry.ts';
 import { isForward, type UpgradeJournal } from './upgradeJournal.ts';
-import { shellCommand } from '../../shellWord.ts';
+import { shellCommand } from '../../text.ts';
 
 /** File that exists while Quay is stopped for a task. */
 const markName = 'stopped';

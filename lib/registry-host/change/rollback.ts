@@ -5,21 +5,21 @@ import type { Digest } from '../../content/oci/digest.ts';
 import type { Installation } from '../installation.ts';
 import type { RegistryRelease } from '../releases/images.ts';
 import { isAhead, readCertificates } from '../certificates/certificates.ts';
-import type { RenewalOptions } from '../certificates/renewal.ts';
-import { ChangedFiles } from '../changedFiles.ts';
+import { type RenewalOptions, originAfter, renewCertificates, type Renewal } from '../certificates/renewal.ts';
+import { ChangedFiles } from '../fileChange.ts';
 import { detectInstallation } from '../detect/detect.ts';
-import { renewLocked } from './certificateChange.ts';
-import { requireUntouched } from './execution.ts';
-import { dropBackup } from './expiry.ts';
+import { requireUntouched, changeRegistry, resumeUnfinished, dropBackup } from './execution.ts';
 import { lockRegistry, openRegistry, type ExecutionRequest, type OpenRegistry } from './openRegistry.ts';
 import { loadReplaced, versionOfReplaced } from './replacedImages.ts';
 import { requireRestorable, restoreRegistry } from './restoration.ts';
 import { startStopped } from './restart.ts';
 import { isForward, timeOf, type UpgradeJournal } from './upgradeJournal.ts';
 import { UpgradeRecords } from './upgradeRecords.ts';
+import { describeState } from '../detect/registryState.ts';
+import { requireHealth } from './health.ts';
 
 /** Input of a rollback. */
-export interface RollbackRequest extends ExecutionRequest {
+interface RollbackRequest extends ExecutionRequest {
   /** The source of replaced images that podman no longer has. */
   readonly release?: RegistryRelease;
   /** The digest of the whole release, if given. */
@@ -221,4 +221,40 @@ async function findChange(registry: OpenRegistry): Promise<UpgradeJournal> {
     });
   }
   return journal;
+}
+
+/** The input of a renewal. */
+interface CertificateChangeRequest extends ExecutionRequest {
+  readonly renewal: RenewalOptions;
+}
+
+/**
+ * Renews the certificates of a registry, with the same backup, resume and rollback as `upgradeRegistry`. Restarts
+ * nothing if a CA is only prepared. Throws `busy`, and the errors of `renewCertificates` and
+ * `changeRegistry`.
+ */
+export async function changeCertificates(request: CertificateChangeRequest, context: Context): Promise<Renewal> {
+  await using locked = await lockRegistry(request, context);
+  return await renewLocked(await resumeUnfinished(locked));
+}
+
+/** Does the same in a registry that the caller has locked, and that has no unfinished change. */
+async function renewLocked(registry: CertificateChangeRequest & OpenRegistry): Promise<Renewal> {
+  const { files, renewal, noRestart, now, detected, force, context } = registry;
+  const certificates = await readCertificates(files, detected.installation, now);
+  const renewed = await renewCertificates(files, certificates, detected.installation, renewal);
+  if (renewed.changes.length === 0) return renewed;
+  const restart = renewal.newAuthority === 'prepare' ? [] : ['quay-app'];
+  const isAsked = restart.length > 0 && !noRestart;
+  const state = await describeState(files, {
+    ...{ detected, version: detected.installation.version, images: new Map(), changes: renewed.changes },
+    origin: originAfter(renewal, certificates),
+  });
+  await changeRegistry(registry, {
+    title: 'the renewal of certificates',
+    changes: [...renewed.changes, state],
+    restart,
+    wasHealthy: isAsked && (await requireHealth(detected, certificates, force, context)),
+  });
+  return renewed;
 }

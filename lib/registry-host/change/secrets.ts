@@ -8,7 +8,7 @@ import type { Configuration } from '../detect/configuration.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import { scratchNames } from '../stateFolder.ts';
 import type { OpenRegistry } from './openRegistry.ts';
-import { shellCommand } from '../../shellWord.ts';
+import { shellCommand } from '../../text.ts';
 
 /** The name of the secret with the password of Redis in all installers. */
 export const redisSecret = 'redis_pass';

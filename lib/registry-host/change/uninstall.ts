@@ -7,9 +7,16 @@ import type { HostCommands, Scope } from '../../node/machine/hostCommands.ts';
 import type { HostFiles } from '../../node/machine/hostFiles.ts';
 import type { Inherited } from '../installation.ts';
 import { configMountOf, findCommand, mountOf } from '../detect/detect.ts';
-import { readKept, removeKept, writeKept, type KeptData } from '../detect/keptData.ts';
+import {
+  readKept,
+  removeKept,
+  writeKept,
+  type KeptData,
+  findUnits,
+  type DetectOptions,
+  type ScopedUnits,
+} from '../detect/scopes.ts';
 import { valuesOf, type PodmanCommand } from '../detect/podmanCommand.ts';
-import { findUnits, type DetectOptions, type ScopedUnits } from '../detect/scopes.ts';
 import { stateFolderOf, takeStateLock } from '../stateFolder.ts';
 import type { ExecutionRequest } from './openRegistry.ts';
 import { rollbackContainers, rollbackTags } from './upgradeJournal.ts';

@@ -3,9 +3,8 @@ import { dirname, join } from 'node:path';
 import { PluginError } from '../../errors.ts';
 import { fieldsWith, isCount, isFlag, isText, listWith, optional, type Test } from '../../fields.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
-import { certificatePathsOf } from '../certificatePaths.ts';
+import { certificatePathsOf, type Installation } from '../installation.ts';
 import type { FileAttributes, FileChange } from '../fileChange.ts';
-import type { Installation } from '../installation.ts';
 import { unitNames } from '../detect/scopes.ts';
 import { stateFolderOf } from '../stateFolder.ts';
 

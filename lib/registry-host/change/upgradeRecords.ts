@@ -23,7 +23,8 @@ import {
   type UpgradeJournal,
   type UpgradePhase,
 } from './upgradeJournal.ts';
-import { noteWritten, readWritten } from './writtenFiles.ts';
+import { isText, listWith } from '../../fields.ts';
+import { parseJson } from '../../content/oci/syntax.ts';
 
 const journalName = 'journal.json';
 
@@ -293,4 +294,32 @@ function factsOf({ content, mode, uid, gid }: FileCopy): JournaledFile['old'] {
 
 function nameOf({ id }: Pick<UpgradeJournal, 'id'>): string {
   return join('backups', id);
+}
+
+/** The digests of files that this program wrote. Their backups may be removed already. */
+const writtenName = 'written.json';
+const writtenLimit = 200;
+const isWritten = listWith(isText);
+
+/** Records the digests of the new content of files. Throws `disk-full` and `not-writable`. */
+async function noteWritten(state: StateFolder, changes: readonly FileChange[]): Promise<void> {
+  const digests = changes.flatMap(({ after }) => (after ? [sha256Of(after)] : []));
+  const written = [...(await readWritten(state)), ...digests];
+  await state.write(writtenName, JSON.stringify(written.slice(-writtenLimit)));
+}
+
+/** Reads the recorded digests. Throws `not-readable`, and `invalid-file` for a damaged record. */
+export async function readWritten(state: StateFolder): Promise<string[]> {
+  const text = (await state.read(writtenName))?.toString() ?? '[]';
+  let cause: unknown;
+  try {
+    const value: unknown = parseJson(text);
+    if (isWritten(value)) return value as string[];
+  } catch (error) {
+    cause = error;
+  }
+  throw new PluginError('invalid-file', `${state.show(writtenName)} is not a list of digests`, {
+    hint: 'Move it away. Files that this program wrote may then count as changed by another program.',
+    cause,
+  });
 }

@@ -2,10 +2,9 @@ import { X509Certificate } from 'node:crypto';
 import { join } from 'node:path';
 import { fieldsWith, isFields, isText, listWith, optional, type Test } from '../../fields.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
-import { certificatePathsOf } from '../certificatePaths.ts';
+import { certificatePathsOf, type Installation, type ReleaseComponent } from '../installation.ts';
 import { sha256Of, type FileChange } from '../fileChange.ts';
 import type { HostFiles } from '../../node/machine/hostFiles.ts';
-import type { Installation, ReleaseComponent } from '../installation.ts';
 import type { DetectedInstallation } from './detect.ts';
 import { StateFolder } from '../stateFolder.ts';
 

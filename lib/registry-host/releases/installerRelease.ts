@@ -6,12 +6,12 @@ import type { Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import type { Architecture } from '../../release/version.ts';
-import { readFileContent } from '../../content/files/fileContent.ts';
+import { readFileContent } from '../../content/files/fileRange.ts';
 import { readTarStream, type StreamedFile } from '../../content/archive/tarStream.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
 import { requireImage, type ImageChange, type RegistryRelease, type TargetImages } from './images.ts';
 import { releaseComponents, type ReleaseComponent } from '../installation.ts';
-import { requireDigest } from './registryBundleCheck.ts';
+import { requireDigest } from './registryBundle.ts';
 import { mirrorRegistryVersion, quayVersionOf, compareTags } from '../versions.ts';
 
 const componentOf = new Map<string, ReleaseComponent>(releaseComponents.map((name) => [`${name}.tar`, name]));

@@ -1,12 +1,11 @@
 import { join } from 'node:path';
 import { gatherContents } from '../../bundle/create/contents.ts';
-import { type BundleImage } from '../../bundle/images.ts';
-import { writeBundle } from '../../bundle/create/writeBundle.ts';
-import { layOutBundle } from '../../bundle/create/layout.ts';
+import type { BundleImage } from '../../bundle/images.ts';
+import { writeBundle, layOutBundle } from '../../bundle/create/writeBundle.ts';
 import type { BundleMetadata } from '../../bundle/metadata.ts';
 import type { BundleOrigin } from '../../bundle/create/origin.ts';
 import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
+import { PluginError, firstMessage } from '../../errors.ts';
 import { isIndex, parseManifest } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { formatReference, parseReference } from '../../content/oci/reference.ts';
@@ -14,9 +13,12 @@ import { componentTag, goArchitecture, releaseTag, type Architecture } from '../
 import { readContent } from '../../content/store/store.ts';
 import { releaseComponents, type ReleaseComponent } from '../installation.ts';
 import type { TargetImages } from './images.ts';
+import type { Bundle } from '../../bundle/bundle.ts';
+import { scanContent, Walk } from '../../bundle/verify/scan.ts';
+import { readDigestFile } from '../../bundle/sidecars.ts';
 
 /** The content and destination of a bundle. */
-export interface RegistryBundleRequest {
+interface RegistryBundleRequest {
   /** The release of the mirror registry. */
   readonly version: string;
   readonly arch: Architecture;
@@ -28,7 +30,7 @@ export interface RegistryBundleRequest {
 }
 
 /** The bundle that was written. */
-export interface RegistryBundleResult {
+interface RegistryBundleResult {
   readonly path: string;
   readonly digest: Digest;
   readonly metadata: BundleMetadata;
@@ -105,4 +107,44 @@ async function resolveImage(
   });
   if (child) return { registry, repository, tag, digest: child.digest };
   throw new PluginError('not-found', `${image} has no image for ${arch}`);
+}
+
+/**
+ * Reads a bundle of a mirror registry once, and verifies all digests: of each image, and of the file against `.sha256`
+ * and `expected`. Throws `incomplete` with all problems, `digest-mismatch` for another file, and `invalid-bundle` for
+ * other bundles.
+ */
+export async function checkRegistryBundle(
+  bundle: Bundle,
+  expected: Digest | undefined,
+  context: Context,
+): Promise<void> {
+  const { path } = bundle;
+  const images = imagesOfBundle(bundle.metadata, path);
+  const scanned = await scanContent(bundle, context);
+  await requireDigest(path, scanned.digest, expected);
+  const walk = new Walk(scanned);
+  for (const { image, digest } of Object.values(images)) walk.visit(digest, image);
+  const message = firstMessage([...bundle.faults, ...walk.problems]);
+  if (message === undefined) return;
+  throw new PluginError('incomplete', `${path} cannot be used: ${message}`, {
+    hint: 'Nothing was changed. Copy the bundle again.',
+  });
+}
+
+/** Compares the digest of a file with `expected` and `.sha256`. Throws `digest-mismatch`. */
+export async function requireDigest(
+  path: string,
+  actualDigest: Digest | undefined,
+  expected: Digest | undefined,
+): Promise<void> {
+  for (const [digest, where] of [
+    [expected, 'as given'],
+    [await readDigestFile(path), `as in ${path}.sha256`],
+  ] as const) {
+    if (digest === undefined || digest === actualDigest) continue;
+    throw new PluginError('digest-mismatch', `${path} has the digest ${actualDigest ?? ''}, not ${digest} ${where}`, {
+      hint: 'Nothing was changed. Copy the bundle again.',
+    });
+  }
 }

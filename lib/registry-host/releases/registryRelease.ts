@@ -1,21 +1,34 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Context } from '../../context.ts';
-import { ignoring, PluginError } from '../../errors.ts';
+import { ignoring, PluginError, isPluginError } from '../../errors.ts';
 import type { Reference } from '../../content/oci/reference.ts';
 import { parseLocation } from '../../location.ts';
 import { OciLayout, ociLayoutFile } from '../../content/store/ociLayout.ts';
-import { type ContentSource, readContent } from '../../content/store/store.ts';
+import { type ContentSource, readContent, type ContentStore } from '../../content/store/store.ts';
 import { isInstallerArchive, openInstallerRelease } from './installerRelease.ts';
-import type { RegistryRelease, TargetImages } from './images.ts';
+import {
+  type RegistryRelease,
+  type TargetImages,
+  requireImage,
+  type ImageChange,
+  type ReleaseImage,
+} from './images.ts';
 import { openBundle } from '../../bundle/open.ts';
 import { parseArchitecture } from '../../release/version.ts';
-import { makeContentRelease } from './contentRelease.ts';
-import { imagesOfBundle } from './registryBundle.ts';
-import { checkRegistryBundle } from './registryBundleCheck.ts';
-import { isIndex } from '../../content/oci/descriptor.ts';
-import { invalidRelease, readReleaseList } from './releaseList.ts';
+import { imagesOfBundle, checkRegistryBundle } from './registryBundle.ts';
+import { isIndex, parseManifest, sumSizes } from '../../content/oci/descriptor.ts';
+import { invalidRelease, readReleaseList, formatReleaseList } from './releaseList.ts';
 import { compareTags } from '../versions.ts';
+import { hexOf, type Digest } from '../../content/oci/digest.ts';
+import { releaseRepository } from '../../content/store/directory.ts';
+import { serveContent, type ContentServer } from '../../content/server/server.ts';
+import type { HostCommands } from '../../node/machine/hostCommands.ts';
+import type { ReleaseComponent } from '../installation.ts';
+import { Readable } from 'node:stream';
+import type { Bundle } from '../../bundle/bundle.ts';
+import { copyImages, type Image } from '../../content/copy/copy.ts';
+import { ImageGraphReader } from '../../content/store/imageGraph.ts';
 
 /** A repository of a registry, open for reading. */
 export interface OpenedRepository {
@@ -127,4 +140,114 @@ async function findNewest(content: ContentSource): Promise<string> {
   throw new PluginError('not-found', `${content.name} has no release of the mirror registry: no tag such as 2.0.11`, {
     hint: `Push one with 'oc adm-mirror-registry bundle push'.`,
   });
+}
+
+/** The port on the loopback interface that podman pulls from. */
+const loadingPort = 28443;
+
+/** A release whose images are content of a store. */
+interface ContentRelease extends Pick<RegistryRelease, 'kind' | 'name' | 'version' | 'arch' | 'check'> {
+  readonly images: Readonly<Record<ReleaseComponent, { readonly image: string; readonly digest: Digest }>>;
+  readonly content: ContentSource;
+  readonly close: () => Promise<void>;
+}
+
+/**
+ * Creates a release from content. A server on the loopback interface serves it to podman by digest, so podman needs no
+ * credentials or CAs. Throws the errors of the store.
+ */
+async function makeContentRelease(release: ContentRelease): Promise<RegistryRelease> {
+  const { kind, name, version, arch, images, content, check, close } = release;
+  const releaseImages = {
+    quay: await describeImage(content, images.quay),
+    redis: await describeImage(content, images.redis),
+    pause: await describeImage(content, images.pause),
+  };
+  return {
+    ...{ kind, name, version, arch, check, [Symbol.asyncDispose]: close },
+    size: releaseImages.quay.size + releaseImages.redis.size + releaseImages.pause.size,
+    images: releaseImages,
+    load: (commands, changes, context) => load(release, releaseImages, commands, changes, context),
+  };
+}
+
+async function describeImage(
+  content: ContentSource,
+  { image, digest }: { readonly image: string; readonly digest: Digest },
+): Promise<ReleaseImage & { readonly id: string; readonly size: number }> {
+  const bytes = await readContent(content, await content.resolve(digest));
+  const { config, layers } = parseManifest(bytes, `${image} in ${content.name}`);
+  // The ID of an image is the digest of its configuration.
+  return { image, id: hexOf(config?.digest ?? digest), size: sumSizes(layers) };
+}
+
+/** Serves content to podman on a port that a policy of the host can name, or on another port if that is in use. */
+async function serveForPodman(
+  find: (name: string) => ContentSource | undefined,
+  context: Context,
+): Promise<ContentServer> {
+  try {
+    return await serveContent(find, { host: '127.0.0.1', port: loadingPort }, context);
+  } catch (error) {
+    if (!isPluginError(error, 'busy')) throw error;
+    return serveContent(find, { host: '127.0.0.1', port: 0 }, context);
+  }
+}
+
+async function load(
+  { content, images }: ContentRelease,
+  releaseImages: Readonly<Record<ReleaseComponent, { readonly id: string }>>,
+  commands: HostCommands,
+  changes: readonly ImageChange[],
+  context: Context,
+): Promise<Map<ReleaseComponent, string>> {
+  const find = (name: string): ContentSource | undefined => (name === releaseRepository ? content : undefined);
+  const server = await serveForPodman(find, context);
+  try {
+    for (const { component, from, to } of changes) {
+      context.log('info', `loading ${to}`);
+      const [{ id }, { digest }] = [releaseImages[component], images[component]];
+      const served = `${new URL(server.url).host}/${releaseRepository}@${digest}`;
+      await commands.podman(['pull', '--quiet', '--tls-verify=false', served]);
+      if (from !== to) await commands.podman(['tag', served, to]);
+      // The name refers to a server that ends with this run.
+      await commands.podman(['untag', from === to ? id : to, served]);
+      await requireImage(commands, from === to ? id : to, id);
+    }
+  } finally {
+    await server.close();
+  }
+  return new Map(changes.map(({ component }) => [component, releaseImages[component].id]));
+}
+
+/**
+ * Pushes the release of a bundle into a repository, which may be in the registry that will be upgraded. Pushes the
+ * images, then a manifest list of them, by default with the version as its tag. Checks the bundle first, and skips
+ * present content. Returns the digest and the tag of the list. Throws the errors of `checkRegistryBundle` and
+ * `copyImages`.
+ */
+export async function pushRelease(
+  bundle: Bundle,
+  destination: ContentStore,
+  { tag, concurrency }: { readonly tag: string | undefined; readonly concurrency: number },
+  context: Context,
+): Promise<{ readonly digest: Digest; readonly tag: string }> {
+  const { version, arch } = bundle.metadata;
+  const images = imagesOfBundle(bundle.metadata, bundle.path);
+  await checkRegistryBundle(bundle, undefined, context);
+  const reader = new ImageGraphReader();
+  const { content } = bundle;
+  const copies = await Promise.all(
+    Object.values(images).map(async ({ image, digest }): Promise<Image> => {
+      return { name: image, source: content, ...(await reader.read(content, digest)) };
+    }),
+  );
+  await copyImages(copies, destination, { concurrency }, context);
+  const manifests = new Map(copies.map(({ root }) => [root.digest, root]));
+  const list = formatReleaseList({ version, arch: parseArchitecture(arch), images }, manifests);
+  await destination.push(list.descriptor, () => Promise.resolve(Readable.from([list.bytes])));
+  const given = tag ?? version;
+  await destination.tag(list.descriptor, given);
+  await destination.close();
+  return { digest: list.descriptor.digest, tag: given };
 }

@@ -1,4 +1,4 @@
-import { makeLayer } from '../../content/archive/layer.ts';
+import { makeLayer } from '../../content/archive/layerReader.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
 import { fieldsAt } from '../../fields.ts';
@@ -6,9 +6,8 @@ import { isIndex } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { deriveImage, listPlatforms, type BaseImage, type DerivedImage } from '../../content/store/derivedImage.ts';
 import { readImageManifest } from '../../content/store/store.ts';
-import { readCatalog, readPackageDocuments, type Catalog } from './catalog.ts';
+import { readCatalog, readPackageDocuments, type Catalog, packageOf } from './catalog.ts';
 import type { CatalogDocument } from './documentSplitter.ts';
-import { packageOf } from './package.ts';
 import { selectOperators, type OperatorRequest, type SelectedPackage, type Selection } from './selection.ts';
 
 /** A catalog with the selected operators only. */

@@ -1,6 +1,6 @@
 import { checkInterrupted, type Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import { listBelow } from '../../lines.ts';
+import { listBelow } from '../../text.ts';
 import { formatUrl } from '../../content/http/networkErrors.ts';
 import { channelSeries, compareVersions, isOlder, parseVersion, type Architecture } from '../version.ts';
 import { listGraphs, pullspecOf, readChannel, type ResolveOptions } from './graph.ts';

@@ -1,7 +1,3 @@
-import { hashAlgorithmName, publicKeyAlgorithmName } from './algorithms.ts';
-import { refuseAlgorithm, SignatureRefusal } from './refusal.ts';
-import { checkSubpackets, readSubpackets, subpacketTypes, type Subpacket } from './subpackets.ts';
-
 /** A signature packet, of version 3 or 4 (RFC 4880, sections 5.2.2 and 5.2.3). */
 export interface SignaturePacket {
   readonly algorithm: number;
@@ -166,4 +162,132 @@ function readNumbers(bytes: Buffer, algorithm: number): Buffer[] {
   }
   if (numbers.length !== (algorithm === ecdsa ? 2 : 1)) throw new SignatureRefusal('has a number of a wrong length');
   return numbers;
+}
+
+// The numbers of OpenPGP (RFC 9580, section 9, and the draft on post-quantum cryptography), for messages.
+const publicKeyNames: Readonly<Record<number, string>> = {
+  1: 'RSA',
+  2: 'RSA for encryption',
+  3: 'RSA for signatures',
+  16: 'ElGamal',
+  17: 'DSA',
+  18: 'ECDH',
+  19: 'ECDSA',
+  22: 'EdDSA (ed25519)',
+  25: 'X25519',
+  26: 'X448',
+  27: 'Ed25519',
+  28: 'Ed448',
+  30: 'ML-DSA-65+Ed25519',
+  31: 'ML-DSA-87+Ed448',
+  32: 'SLH-DSA-SHAKE-128s',
+  33: 'SLH-DSA-SHAKE-128f',
+  34: 'SLH-DSA-SHAKE-256s',
+  35: 'ML-KEM-768+X25519',
+  36: 'ML-KEM-1024+X448',
+};
+
+const hashNames: Readonly<Record<number, string>> = {
+  1: 'MD5',
+  2: 'SHA-1',
+  3: 'RIPEMD-160',
+  8: 'SHA-256',
+  9: 'SHA-384',
+  10: 'SHA-512',
+  11: 'SHA-224',
+  12: 'SHA3-256',
+  14: 'SHA3-512',
+};
+
+/** Returns the name of an OpenPGP public-key algorithm by its number. */
+export function publicKeyAlgorithmName(number: number): string {
+  return publicKeyNames[number] ?? `public-key algorithm ${number}`;
+}
+
+/** Returns the name of an OpenPGP hash algorithm by its number. */
+export function hashAlgorithmName(number: number): string {
+  return hashNames[number] ?? `hash algorithm ${number}`;
+}
+
+/** A subpacket of a signature (RFC 9580, section 5.2.3.7). */
+interface Subpacket {
+  readonly type: number;
+  readonly critical: boolean;
+  readonly body: Buffer;
+}
+
+/** The numbers of the subpackets in release signatures. */
+const subpacketTypes = { created: 2, lifetime: 3, issuer: 16, issuerFingerprint: 33 } as const;
+
+/** The subpacket with the signature of a subkey on its primary key. */
+export const embeddedSignature = 32;
+
+// The subpackets of golang.org/x/crypto/openpgp with their lengths (0: not empty; -1: any). It
+// refuses a signature or a key with a critical subpacket that it does not know.
+const lengths: ReadonlyMap<number, number> = new Map([
+  [subpacketTypes.created, 4],
+  [subpacketTypes.lifetime, 4],
+  [9, 4],
+  [11, -1],
+  [subpacketTypes.issuer, 8],
+  [21, -1],
+  [22, -1],
+  [25, 1],
+  [27, 0],
+  [29, 0],
+  [30, -1],
+  [embeddedSignature, -1],
+]);
+
+/** Reads the subpackets of one area of a signature. Throws a SignatureRefusal. */
+function readSubpackets(area: Buffer): Subpacket[] {
+  const subpackets: Subpacket[] = [];
+  let at = 0;
+  const take = (count: number): Buffer => {
+    if (at + count > area.length) throw new SignatureRefusal('has a subpacket that is cut short');
+    return area.subarray(at, (at += count));
+  };
+  while (at < area.length) {
+    const first = take(1).readUInt8(0);
+    const length =
+      first < 192 ? first : first < 255 ? ((first - 192) << 8) + take(1).readUInt8(0) + 192 : take(4).readUInt32BE(0);
+    if (length === 0) throw new SignatureRefusal('has a subpacket without a type');
+    const [type = 0] = take(1);
+    subpackets.push({ type: type & 0x7f, critical: (type & 0x80) !== 0, body: take(length - 1) });
+  }
+  return subpackets;
+}
+
+/**
+ * Returns why the cluster’s verifier would refuse a signature with these subpackets, as the rest of a sentence;
+ * undefined if it would not.
+ */
+export function checkSubpackets(hashed: readonly Subpacket[], unhashed: readonly Subpacket[]): string | undefined {
+  if (!hashed.some(({ type }) => type === subpacketTypes.created)) return 'has no creation time';
+  if (unhashed.some(({ type }) => type === subpacketTypes.created)) return 'has a creation time that is not signed';
+  for (const { type, critical, body } of [...hashed, ...unhashed]) {
+    const length = lengths.get(type);
+    if (length === undefined && critical) return `has an unknown critical subpacket (type ${type})`;
+    if (length === undefined || length < 0) continue;
+    if (length === 0 ? body.length === 0 : body.length !== length) return `has a malformed subpacket (type ${type})`;
+  }
+  return undefined;
+}
+
+/** The kind of refusal, for the hint. */
+export type RefusalKind = 'unsupported' | 'expired' | 'other';
+
+/** A refused signature. The message is the rest of a sentence that begins with “the signature”. */
+export class SignatureRefusal extends Error {
+  readonly kind: RefusalKind;
+
+  constructor(message: string, kind: RefusalKind = 'other', cause?: unknown) {
+    super(message, cause === undefined ? undefined : { cause });
+    this.kind = kind;
+  }
+}
+
+/** Returns the refusal of an algorithm that clusters do not support. */
+export function refuseAlgorithm(name: string): SignatureRefusal {
+  return new SignatureRefusal(`uses an unsupported algorithm, which clusters cannot verify: ${name}`, 'unsupported');
 }

@@ -1,6 +1,6 @@
 import { inflateRawSync, inflateSync } from 'node:zlib';
 import { decompressBzip2 } from './bzip2.ts';
-import { refuseAlgorithm, SignatureRefusal } from './refusal.ts';
+import { refuseAlgorithm, SignatureRefusal } from './signaturePacket.ts';
 import { signatureSizeLimit } from './signatureStore.ts';
 
 /** The parts of a signed OpenPGP message: the signed bytes, and the bodies of the two packets around them. */

@@ -1,6 +1,5 @@
 import { checkInterrupted, type Context } from '../../context.ts';
-import { ignoring, PluginError } from '../../errors.ts';
-import { nameSome } from '../../failures.ts';
+import { ignoring, PluginError, nameSome } from '../../errors.ts';
 import { RequestLimiter } from '../../content/http/requestLimiter.ts';
 import { attachmentTag } from '../../content/oci/attachment.ts';
 import { isIndex, sumSizes, type Descriptor, type Manifest } from '../../content/oci/descriptor.ts';

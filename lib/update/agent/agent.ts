@@ -11,7 +11,7 @@ import { AgentPeers, connectToPeers } from './agentPeers.ts';
 import { DriveReports } from './driveReports.ts';
 import { AgentServer, type AgentServerOptions } from './agentServer.ts';
 import { ImageServing } from './imageServing.ts';
-import { readMirrorState } from '../mirrorStates.ts';
+import { readMirrorState } from '../nodeReport.ts';
 import type { Cluster } from '../../cluster/client.ts';
 
 /** Settings of a node agent. */

@@ -3,11 +3,10 @@ import { join } from 'node:path';
 import type { Bundle } from '../../bundle/bundle.ts';
 import { describeMissingBlobs } from '../../bundle/deltaBase.ts';
 import type { Context } from '../../context.ts';
-import { ignoreFailure, PluginError } from '../../errors.ts';
+import { ignoreFailure, PluginError, nameSome } from '../../errors.ts';
 import { measureFree } from '../../content/files/disk.ts';
 import { stayAboveFloor } from '../../node/images/diskFloor.ts';
-import { pathOnHost, type Host } from '../../node/machine/host.ts';
-import { nodeStateFolder } from '../../node/machine/paths.ts';
+import { pathOnHost, type Host, nodeStateFolder } from '../../node/machine/host.ts';
 import { runProgram, runProgramWithin } from '../../node/machine/programs.ts';
 import { HostStorage } from '../../node/images/hostStorage.ts';
 import type { StoreImage, StoreIndex } from '../../node/images/imageStore.ts';
@@ -30,7 +29,6 @@ import {
   writePins,
 } from '../../node/runtime/pins.ts';
 import { listUnpinnable } from '../../readiness/preflight/pinnedImageSets.ts';
-import { nameSome } from '../../failures.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import { findGuardedImages, removeRecord, type GuardedImage } from '../../node/runtime/pullRecords.ts';
 import { isAtLeast, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';

@@ -4,7 +4,7 @@ import { ignoreFailure, isPluginError } from '../../errors.ts';
 import type { FoundBundle } from '../../node/media/medium.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 import { isDigest, type Digest } from '../../content/oci/digest.ts';
-import { mirrorFolder } from '../../node/machine/paths.ts';
+import { mirrorFolder } from '../../node/machine/host.ts';
 import { digestIn } from '../../content/oci/reference.ts';
 import type { AgentMedia } from './agentMedia.ts';
 import { AgentNode, type AgentTools } from './agentNode.ts';

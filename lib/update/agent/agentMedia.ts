@@ -3,11 +3,10 @@ import { basename, dirname, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.ts';
 import { asFailure, isPluginError, messageOf } from '../../errors.ts';
-import { DeviceEvents } from '../../node/media/deviceEvents.ts';
-import { HungDevices } from '../../node/media/hungDevices.ts';
+import { DeviceEvents, Media, type MediaOptions } from '../../node/media/media.ts';
+import { HungDevices } from '../../node/media/blockDevices.ts';
 import { mountLock } from '../../node/media/privateMounts.ts';
 import { pathOnHost, type Host } from '../../node/machine/host.ts';
-import { Media, type MediaOptions } from '../../node/media/media.ts';
 import {
   examineFiles,
   listFiles,

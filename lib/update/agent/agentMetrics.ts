@@ -1,5 +1,5 @@
 import type { Context } from '../../context.ts';
-import { deriveBearerToken } from '../../content/http/preSharedKey.ts';
+import { deriveBearerToken } from '../../content/http/certificates.ts';
 import { serveContent, type ContentServer, type ServedFile } from '../../content/server/server.ts';
 import type { MirrorState } from '../nodeReport.ts';
 import { nodePhases, type NodeProgress } from '../upgradeBundle.ts';

@@ -4,22 +4,18 @@ import type { FoundBundle } from '../../node/media/medium.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { serveBaseBlobs } from '../../node/baseBlobs.ts';
-import type { BundleFacts } from '../bundleFacts.ts';
+import { type BundleFacts, describeMismatch, parseOutline } from '../bundleFacts.ts';
 import type { NodeReport } from '../nodeReport.ts';
-import { describeMismatch } from '../allowedBundle.ts';
-import { parseOutline } from '../bundleOutline.ts';
 import { chooseFacts } from '../extraImages.ts';
 import { isAtLeast, needsFacts, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
 import type { AgentBackup } from './agentBackup.ts';
 import type { AgentImages } from './agentImages.ts';
-import { AgentJob } from './agentJob.ts';
+import { AgentJob, WorkShare } from './agentJob.ts';
 import type { AgentPeers, FetchOutcome } from './agentPeers.ts';
 import type { AgentServer } from './agentServer.ts';
 import type { BundleCache, CachedBundle } from './bundleCache.ts';
-import { isContentFault } from './contentFault.ts';
+import { isContentFault, type ImageServing } from './imageServing.ts';
 import type { ScreenFacts } from '../screen/screenText.ts';
-import { WorkShare } from './workShare.ts';
-import type { ImageServing } from './imageServing.ts';
 import { describeFound, MediaStates } from './mediaStates.ts';
 import {
   chooseTask,

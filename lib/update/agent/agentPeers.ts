@@ -6,7 +6,7 @@ import { baseBlobsPath, replicaPath } from '../../node/replica.ts';
 import { Transfer, type WantedContent } from '../../node/transfer.ts';
 import { hexOf, type Digest } from '../../content/oci/digest.ts';
 import { Connections } from '../../content/http/connections.ts';
-import { clientTlsOf, derivePreSharedKey } from '../../content/http/preSharedKey.ts';
+import { clientTlsOf, derivePreSharedKey } from '../../content/http/certificates.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { readReport, reportKind, selectOffers } from '../nodeReport.ts';
 import { PeerPace, PeerStandings, type PeerOutcome, type RateLimit } from './peerStandings.ts';

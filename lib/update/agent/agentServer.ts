@@ -4,7 +4,7 @@ import { Readable } from 'node:stream';
 import type { Bundle } from '../../bundle/bundle.ts';
 import type { Context } from '../../context.ts';
 import type { Digest } from '../../content/oci/digest.ts';
-import { derivePreSharedKey } from '../../content/http/preSharedKey.ts';
+import { derivePreSharedKey } from '../../content/http/certificates.ts';
 import {
   serveContent,
   type ContentServer,

@@ -1,6 +1,6 @@
 import { readdir, rm, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { formatBytes } from '../../byteSize.ts';
+import { formatBytes } from '../../text.ts';
 import { openBundle } from '../../bundle/open.ts';
 import { type Bundle } from '../../bundle/bundle.ts';
 import { addBases, addContents, listMissingBlobs } from '../../bundle/deltaBase.ts';

@@ -1,10 +1,9 @@
 import { readFile, rm } from 'node:fs/promises';
 import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { isPluginError, PluginError, type ErrorCode } from '../../errors.ts';
 import { writeAtomically } from '../../content/files/atomicWrite.ts';
 import { repositoryIn } from '../../content/oci/reference.ts';
-import { pathOnHost, type Host } from '../../node/machine/host.ts';
-import { mirrorFile } from '../../node/machine/paths.ts';
+import { pathOnHost, type Host, mirrorFile } from '../../node/machine/host.ts';
 import { runProgram } from '../../node/machine/programs.ts';
 import { redirectRuntimes, refuseOthers } from '../../node/runtime/mirror.ts';
 import { findVerifyingPolicy } from '../../node/runtime/pullRecords.ts';
@@ -77,4 +76,20 @@ export class ImageServing {
     const { code, stderr } = await runProgram(this.#host, 'systemctl', args, context);
     if (code !== 0) throw new PluginError('command-failed', `systemctl ${args.join(' ')}: ${stderr.trim()}`);
   }
+}
+
+/** Errors that a corrupt bundle, or a corrupt medium, may cause. */
+const contentFaults: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  'digest-mismatch',
+  'size-mismatch',
+  'incomplete',
+  'invalid-bundle',
+  'invalid-manifest',
+  'partial',
+  'not-readable',
+]);
+
+/** Returns whether a corrupt bundle, or a corrupt medium, may have caused an error. */
+export function isContentFault(error: unknown): error is PluginError {
+  return isPluginError(error) && contentFaults.has(error.code);
 }

@@ -3,9 +3,10 @@ import type { StoredObject } from '../../cluster/storedObject.ts';
 import { isExtendedUpdate } from '../../release/version.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
 import { clearCondition, falseCondition, listNames, type BundleCondition } from '../conditions.ts';
-import type { UpgradeBundle } from '../upgradeBundle.ts';
-import { findCompleted } from './nextHop.ts';
+import { type UpgradeBundle, resumeAnnotation, type HopProgress } from '../upgradeBundle.ts';
 import { isPaused } from './pauses.ts';
+import { nextHop, withPhase } from '../extraImages.ts';
+import type { Step } from './step.ts';
 
 const controlPlane = ['master', 'arbiter'];
 
@@ -55,4 +56,32 @@ export function describePausedPools(
   const until = isWaiting ? `the control plane runs ${last}` : 'the images are pinned on their nodes';
   const reason = isWaiting ? 'ControlPlaneOnly' : 'Pinning';
   return [{ type, status: 'True', reason, message: `paused until ${until}: ${listNames(names)}` }];
+}
+
+/** Returns whether an update must not begin yet: the first one by `hold`, each later one by `holdBetween` too. */
+export function isHeld({ spec, status = {}, metadata: { annotations = {} } }: UpgradeBundle): boolean {
+  if (spec.hold) return true;
+  const isLater = findCompleted(status.hops) !== undefined;
+  return spec.holdBetween === true && isLater && annotations[resumeAnnotation] !== status.version;
+}
+
+/**
+ * Returns the step after one of several updates: the next one begins with its checks, because the bundle is verified.
+ * Undefined after the last update.
+ */
+export function beginNextHop({ status = {} }: UpgradeBundle): Step | undefined {
+  const next = nextHop(status);
+  if (!next) return undefined;
+  const { version, release } = next;
+  const message = `the cluster is updated to ${status.version ?? ''}; the next release is ${version}`;
+  const types = ['Ready', 'Loaded', 'Pinned', 'Updated'] as const;
+  const conditions = types.map((type) => falseCondition(type, 'NextRelease', message));
+  const hops = withPhase(status.hops ?? [], status.version, 'Completed');
+  const notBackedUp = clearCondition(status, 'BackedUp', 'NextRelease', message);
+  return { phase: 'Verified', version, release, hops, conditions: [...conditions, ...notBackedUp] };
+}
+
+/** Returns the last completed one of several updates; undefined if there is none. */
+export function findCompleted(hops: readonly HopProgress[] = []): HopProgress | undefined {
+  return hops.findLast(({ phase }) => phase === 'Completed');
 }

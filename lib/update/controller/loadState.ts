@@ -1,6 +1,6 @@
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { listNames, type BundleCondition } from '../conditions.ts';
-import { isIgnored } from '../../cluster/ignoredFindings.ts';
+import { isIgnored } from '../../cluster/finding.ts';
 import { mayHaveAgent, nameWithoutAgent, readNode, type ClusterNode } from '../../readiness/preflight/node.ts';
 import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
 import type { KnownProgress } from './nodeReports.ts';

@@ -3,12 +3,14 @@ import type { Cluster } from '../../cluster/client.ts';
 import type { AllowedFacts } from '../extraImages.ts';
 import type { LoadState } from './loadState.ts';
 import type { KnownProgress } from './nodeReports.ts';
-import type { MissingImage } from './missingImages.ts';
 import type { Site } from './readiness.ts';
 import type { UpgradeBundle } from '../upgradeBundle.ts';
 import type { LeaseOptions } from '../../cluster/lease.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import type { BundleFacts } from '../bundleFacts.ts';
+import { fieldsOf, textOf } from '../../fields.ts';
+import { digestIn } from '../../content/oci/reference.ts';
+import { timeOfEvent } from '../../cluster/storedObject.ts';
 
 /** A clock of the cluster: its time and that of this process, in milliseconds since 1970. */
 export interface ClockReading {
@@ -69,4 +71,33 @@ export interface RolloutOptions {
   /** What signs reports of the cluster; by default none are made. */
   readonly reports?: { readonly key: KeyObject; readonly tool: string } | undefined;
   readonly lease?: Pick<LeaseOptions, 'duration' | 'retryPeriod' | 'acquirePeriod'>;
+}
+
+/** An image that nodes failed to pull. */
+export interface MissingImage {
+  readonly image: string;
+  /** A pod that needs the image: `namespace/name`. */
+  readonly pod: string;
+  /** Whether the bundle has the image. It is then not missing, but a pod still pulls it. */
+  readonly bundled: boolean;
+}
+
+/** Finds the images that nodes failed to pull since a moment, by the events of kubelets. */
+export async function findMissingImages(
+  cluster: Cluster,
+  images: readonly string[],
+  since: Date,
+): Promise<MissingImage[]> {
+  const fieldSelector = 'involvedObject.kind=Pod,reason=Failed';
+  const events = await cluster.list('v1', 'Event', { fieldSelector });
+  const digests = new Set(images.map(digestIn));
+  const pulls = events.flatMap((event): [string, MissingImage][] => {
+    const { message, involvedObject } = event;
+    const image = /^Failed to pull image "([^"]+)"/.exec(textOf(message) ?? '')?.[1];
+    if (image === undefined || timeOfEvent(event) < since.getTime()) return [];
+    const { namespace, name } = fieldsOf(involvedObject);
+    const bundled = image.includes('@') && digests.has(digestIn(image));
+    return [[image, { image, pod: `${String(namespace)}/${String(name)}`, bundled }]];
+  });
+  return [...new Map(pulls).values()].sort((a, b) => (a.image < b.image ? -1 : 1));
 }

@@ -1,7 +1,6 @@
 import type { BundleBase } from '../../bundle/metadata.ts';
 import { conditionsOf } from '../../cluster/storedObject.ts';
-import { describeFinding, type Finding } from '../../cluster/finding.ts';
-import { ignoreFindings, nameIgnore } from '../../cluster/ignoredFindings.ts';
+import { describeFinding, type Finding, ignoreFindings, nameIgnore } from '../../cluster/finding.ts';
 import { readClusterVersion } from '../../cluster/clusterVersion.ts';
 import { acknowledgements, listDueAcknowledgements } from '../../readiness/preflight/acknowledgements.ts';
 import { describeGate, type RequiredGate } from '../../release/adminGates.ts';
@@ -10,10 +9,10 @@ import type { AllowedFacts } from '../extraImages.ts';
 import { clearCondition, falseCondition, listNames, type BundleCondition } from '../conditions.ts';
 import { checkControlPlaneOnly } from './controlPlaneOnly.ts';
 import type { BaseGaps } from './loadState.ts';
-import { isInstalled } from '../releaseState.ts';
+import { isInstalled } from '../bundleRecord.ts';
 import type { Observation } from './observation.ts';
 import { findObstacles } from './readiness.ts';
-import { checkRisks, formatSpecPatch } from './riskCheck.ts';
+import { checkRisks, formatSpecPatch } from './updateRequest.ts';
 
 /** What prevents the next update. */
 export interface Obstacle {

@@ -18,7 +18,7 @@ import type { UpgradeBundle } from '../upgradeBundle.ts';
 import type { Observation } from './observation.ts';
 import { hasMirrorsOf, readFeatureSet } from './readiness.ts';
 import { findWaitingController, type WaitingController } from '../../readiness/preflight/osImageStreamCheck.ts';
-import { shellCommand } from '../../shellWord.ts';
+import { shellCommand } from '../../text.ts';
 
 /** The condition about the operating system streams of a release; none if it needs none. */
 export interface StreamStep {

@@ -5,7 +5,7 @@ import { ignoring, isPluginError, messageOf } from '../../errors.ts';
 import { digestOf, hexOf } from '../../content/oci/digest.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { clearCondition, findReason, listNames, mergeConditions, type BundleCondition } from '../conditions.ts';
-import { withPhase } from '../hops.ts';
+import { withPhase } from '../extraImages.ts';
 import type { Observation } from './observation.ts';
 import type { Step } from './step.ts';
 import { describeLongWait, ProgressClock } from './waits.ts';

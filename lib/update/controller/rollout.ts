@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { messageOf } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import { isClockSynchronized } from '../../node/machine/clock.ts';
+import { isClockSynchronized } from '../../node/machine/hostCommands.ts';
 import type { Host } from '../../node/machine/host.ts';
 import { ClusterView } from '../../cluster/clusterView.ts';
 import { leadWithLease } from '../../cluster/lease.ts';

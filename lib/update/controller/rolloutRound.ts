@@ -3,15 +3,21 @@ import { fieldsOf } from '../../fields.ts';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { messageOf } from '../../errors.ts';
 import { isDigest, type Digest } from '../../content/oci/digest.ts';
-import type { BundleFacts } from '../bundleFacts.ts';
+import { type BundleFacts, describeMismatch } from '../bundleFacts.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/storedObject.ts';
 import type { ClusterView } from '../../cluster/clusterView.ts';
-import { describeMismatch } from '../allowedBundle.ts';
 import { chooseFacts } from '../extraImages.ts';
 import { readLoadState } from './loadState.ts';
 import { MirrorControl } from '../mirror/mirrorControl.ts';
-import { findMissingImages, type MissingImage } from './missingImages.ts';
+import {
+  findMissingImages,
+  type MissingImage,
+  defaultInterval,
+  type ClockReading,
+  type RolloutOptions,
+  type Observation,
+} from './observation.ts';
 import { readReport, reportKind } from '../nodeReport.ts';
 import { findGoneStreams } from './osImageStream.ts';
 import { osImageStreamKind } from '../osImageStreamWrite.ts';
@@ -24,7 +30,6 @@ import { takeStep } from './rolloutStep.ts';
 import { RecordWriter } from './recordWriter.ts';
 import { fingerprintOfKey } from '../../release/sigstore/envelope.ts';
 import { ReportPublisher } from '../report/reportPublisher.ts';
-import { defaultInterval, type ClockReading, type RolloutOptions, type Observation } from './observation.ts';
 import { garbageCollect } from './garbageCollection.ts';
 import {
   activeBundle,

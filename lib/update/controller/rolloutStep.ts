@@ -1,12 +1,19 @@
 import { fieldsOf, listOf } from '../../fields.ts';
-import { signatureManifests } from '../../config/releaseManifests.ts';
-import type { BundleFacts } from '../bundleFacts.ts';
-import { formatOutline } from '../bundleOutline.ts';
+import { signatureManifests } from '../../config/signatures.ts';
+import { type BundleFacts, formatOutline } from '../bundleFacts.ts';
 import { readClusterVersion } from '../../cluster/clusterVersion.ts';
 import { awaitBackup } from './backup.ts';
 import { clearCondition, falseCondition, listNames, type BundleCondition } from '../conditions.ts';
-import { describeExtras } from '../extraImages.ts';
-import { describePausedPools, isWorkerPool, keepsPoolsPaused, listWaitingPools } from './controlPlaneOnly.ts';
+import { describeExtras, nextHop, planHops } from '../extraImages.ts';
+import {
+  describePausedPools,
+  isWorkerPool,
+  keepsPoolsPaused,
+  listWaitingPools,
+  beginNextHop,
+  findCompleted,
+  isHeld,
+} from './controlPlaneOnly.ts';
 import { isPaused, pausePools, restorePools } from './pauses.ts';
 import { describeNodes } from './nodeReports.ts';
 import { applySets, pinImages } from './pinning.ts';
@@ -15,12 +22,9 @@ import { acknowledge, findObstacle } from './obstacle.ts';
 import { listNeedingStreams, supplyStreams } from './osImageStream.ts';
 import { readFeatureSet, type Site } from './readiness.ts';
 import { listPinnedReleases, removePins } from './garbageCollection.ts';
-import { hasRunSince, isInstalled, isRefused, isRequested, readPercent } from '../releaseState.ts';
-import { readProgress } from './updateProgress.ts';
-import { requestUpdate } from './updateRequest.ts';
+import { hasRunSince, isInstalled, isRefused, isRequested, readPercent } from '../bundleRecord.ts';
+import { readProgress, requestUpdate } from './updateRequest.ts';
 import { findClosedWindow } from './windowGate.ts';
-import { nextHop, planHops } from '../hops.ts';
-import { beginNextHop, findCompleted, isHeld } from './nextHop.ts';
 import { abortAnnotation, hasEnded, phaseOf, summarizeNodes, type NodeProgress, type Phase } from '../upgradeBundle.ts';
 import { takesLocalSystem } from '../../readiness/preflight/versionCheck.ts';
 import type { LoadState } from './loadState.ts';

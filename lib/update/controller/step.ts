@@ -1,5 +1,5 @@
 import type { BundleCondition } from '../conditions.ts';
-import type { RecordedOutline } from '../bundleOutline.ts';
+import type { RecordedOutline } from '../bundleFacts.ts';
 import type { HopProgress, NodeProgress, Phase, UpgradeBundleStatus } from '../upgradeBundle.ts';
 
 /** The phase of the rollout after a step, and the reasons. */

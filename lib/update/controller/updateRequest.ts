@@ -1,9 +1,18 @@
 import type { BundleMetadata } from '../../bundle/metadata.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import { clusterVersionReference } from '../../cluster/clusterVersion.ts';
-import type { StoredObject } from '../../cluster/storedObject.ts';
-import { listNames, type BundleCondition } from '../conditions.ts';
-import { listAcceptedRisks } from './riskCheck.ts';
+import { clusterVersionReference, readClusterVersion } from '../../cluster/clusterVersion.ts';
+import { type StoredObject, conditionsOf } from '../../cluster/storedObject.ts';
+import { listNames, type BundleCondition, falseCondition } from '../conditions.ts';
+import { fieldsOf, fieldsAt, listOf, textOf, textsOf } from '../../fields.ts';
+import { isInstalled } from '../bundleRecord.ts';
+import { isPoolNode, readNode } from '../../readiness/preflight/node.ts';
+import { describeDegraded } from '../../readiness/preflight/operatorCheck.ts';
+import { digestIn } from '../../content/oci/reference.ts';
+import { isOlder } from '../../release/version.ts';
+import { shellCommand } from '../../text.ts';
+import type { BundleFacts } from '../bundleFacts.ts';
+import type { UpgradeBundle } from '../upgradeBundle.ts';
+import type { Observation } from './observation.ts';
 
 /**
  * Requests an update from the version operator, without force, and accepts the known risks with some names, which are
@@ -41,4 +50,125 @@ function describeAccepted(version: string, names: readonly string[], isKept: boo
     ...{ type: 'RisksAccepted', status: 'True', reason: isKept ? 'AcceptRisks' : 'ExplicitImage' },
     message: `the risks that spec.acceptRisks accepts for the update to ${version}: ${listNames(names)}; ${how}`,
   };
+}
+
+/** The progress of the cluster itself in an update. */
+interface UpdateProgress {
+  readonly done: boolean;
+  readonly reason: string;
+  readonly message: string;
+}
+
+/** Reads the progress of an update: first of the version operator, then of the pools, then of the nodes. */
+export function readProgress(
+  clusterVersion: StoredObject,
+  release: string,
+  pools: readonly StoredObject[],
+  nodes: readonly StoredObject[],
+): UpdateProgress {
+  const conditions = conditionsOf(clusterVersion);
+  const troubles = [
+    ['Failing', 'True', 'Failing'],
+    ['ReleaseAccepted', 'False', 'NotAccepted'],
+  ] as const;
+  const trouble = troubles.find(([type, status]) => conditions.get(type)?.status === status);
+  const words = [
+    ...(trouble ? [conditions.get(trouble[0])?.message ?? ''] : []),
+    ...(isInstalled(clusterVersion, release) ? [] : [conditions.get('Progressing')?.message ?? '']),
+    ...pools.flatMap(describePool),
+    ...nodes.map(readNode).flatMap((node) => {
+      return node.ready || !isPoolNode(node) ? [] : [`node ${node.name} is not ready`];
+    }),
+  ].filter((text) => text !== '');
+  if (!isInstalled(clusterVersion, release)) {
+    return { done: false, reason: trouble?.[2] ?? 'Updating', message: words.join('; ') || 'the update has begun' };
+  }
+  if (words.length > 0) return { done: false, reason: 'WaitingForNodes', message: words.join('; ') };
+  return { done: true, reason: 'Updated', message: 'the cluster, its pools and nodes are updated' };
+}
+
+function describePool(pool: StoredObject): string[] {
+  const { name } = pool.metadata;
+  const [all, updated] = ['machineCount', 'updatedMachineCount'].map((field) =>
+    countOf(fieldsOf(pool['status'])[field]),
+  );
+  const degraded = describeDegraded(pool);
+  if (degraded !== undefined) return [`pool ${name} is degraded: ${degraded || 'see its conditions'}`];
+  if (conditionsOf(pool).get('Updated')?.status === 'True') return [];
+  if (fieldsOf(pool['spec'])['paused'] === true) return [`pool ${name} is paused`];
+  return [`pool ${name} has updated ${updated ?? ''} of ${all ?? ''} nodes`];
+}
+
+function countOf(value: unknown): string {
+  return typeof value === 'number' ? String(value) : '?';
+}
+
+/** The known risks of the next update, and of the updates after it. */
+interface RiskVerdict {
+  /** Whether the next update has a risk that is not accepted. */
+  readonly lacks: boolean;
+  /** The condition about all of them; empty if it stays as it is. */
+  readonly conditions: readonly BundleCondition[];
+}
+
+/**
+ * Finds the known risks of the updates that neither `spec.acceptRisks` nor ClusterVersion accepts. The cluster knows
+ * risks by its update graph, and metadata.json claims some. A claim can delay an update, and accepts nothing.
+ */
+export function checkRisks({ bundle, site }: Pick<Observation, 'bundle' | 'site'>, facts: BundleFacts): RiskVerdict {
+  const { clusterVersion } = site;
+  const { version: running } = readClusterVersion(clusterVersion);
+  const { acceptRisks = [] } = bundle.spec;
+  const accepted = new Set([...acceptRisks, ...listAcceptedRisks(clusterVersion)]);
+  const own = facts.metadata.version;
+  const due = (facts.hops ?? [facts]).filter(
+    ({ metadata: { version } }) => version === own || isOlder(running, version),
+  );
+  const lacking = due.flatMap(({ metadata: { version, release, risks = [] } }) => {
+    const clusterRisks = listKnownRisks(clusterVersion, release);
+    const names = [...new Set([...clusterRisks, ...risks.map(({ name }) => name)])];
+    const source = (name: string): string =>
+      clusterRisks.includes(name) ? 'this cluster says' : 'the bundle says, not covered by its signature';
+    return names.filter((name) => !accepted.has(name)).map((name) => ({ version, name, source: source(name) }));
+  });
+  if (lacking.length === 0) {
+    const isStale = conditionsOf(bundle).get('RisksAccepted')?.status === 'False';
+    const message = 'no known risk is left to accept';
+    const accepted = { type: 'RisksAccepted', status: 'True', reason: 'Accepted', message } as const;
+    return { lacks: false, conditions: isStale ? [accepted] : [] };
+  }
+  const words = lacking.map(({ version, name, source }) => `${name} of the update to ${version} (${source})`);
+  const accepting = [...new Set([...acceptRisks, ...lacking.map(({ name }) => name)])];
+  const command = formatSpecPatch(bundle.metadata.name, { acceptRisks: accepting });
+  const message = `known risks are not accepted: ${listNames(words)}. Check whether they concern this cluster. To accept them: ${command}`;
+  return {
+    lacks: lacking.some(({ version }) => version === own),
+    conditions: [falseCondition('RisksAccepted', 'RiskNotAccepted', message)],
+  };
+}
+
+/** Returns the command that changes fields of the spec of an UpgradeBundle. */
+export function formatSpecPatch(name: string, spec: Partial<UpgradeBundle['spec']>): string {
+  return shellCommand`oc patch upgradebundle ${name} --type=merge --patch=${JSON.stringify({ spec })}`;
+}
+
+/** Lists the names of the risks that ClusterVersion accepts. */
+function listAcceptedRisks(clusterVersion: StoredObject): string[] {
+  const { acceptRisks } = fieldsAt(clusterVersion, 'spec', 'desiredUpdate');
+  return listOf(acceptRisks).flatMap(({ name }) => textOf(name) ?? []);
+}
+
+/** Lists the risks for which the version operator does not recommend the update to a release. */
+function listKnownRisks(clusterVersion: StoredObject, release: string): string[] {
+  const updates = listOf(fieldsOf(clusterVersion['status'])['conditionalUpdates']);
+  return updates
+    .filter((update) => {
+      const { image } = fieldsOf(update['release']);
+      const { status } = conditionsOf({ status: update }).get('Recommended') ?? {};
+      return digestIn(textOf(image) ?? '') === digestIn(release) && status !== 'True';
+    })
+    .flatMap(({ risks, riskNames }) => [
+      ...listOf(risks).flatMap(({ name }) => textOf(name) ?? []),
+      ...textsOf(riskNames),
+    ]);
 }

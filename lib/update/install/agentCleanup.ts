@@ -11,7 +11,7 @@ import {
   pinFile,
   screenFolder,
   screenLinks,
-} from '../../node/machine/paths.ts';
+} from '../../node/machine/host.ts';
 
 /** The folders that agents and their programs leave on a node, in addition to the images. */
 const leftFolders = [screenFolder, nodeStateFolder, dirname(mountFolder)];

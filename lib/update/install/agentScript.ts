@@ -1,5 +1,5 @@
 import { agentArchitectures } from '../../readiness/preflight/node.ts';
-import { executablePath, screenFile } from '../../node/machine/paths.ts';
+import { executablePath, screenFile } from '../../node/machine/host.ts';
 
 /** The path of the token of the agents, in a container and below the root directory of an agent. */
 export const tokenPath = '/run/secrets/oc-upgrade-bundle/token';

@@ -1,5 +1,4 @@
-import { ignoring } from '../../errors.ts';
-import { nameSome } from '../../failures.ts';
+import { ignoring, nameSome } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { readReport, reportKind } from '../nodeReport.ts';
 import { surveyAgents } from './agentSurvey.ts';

@@ -5,7 +5,7 @@ import { ignoring, isPluginError, PluginError } from '../../errors.ts';
 import { loadKeyring, parseFingerprint, redHatReleaseKey } from '../../release/signature/keyring.ts';
 import { fingerprintOf } from '../../release/signature/signature.ts';
 import { collectSignatures } from '../../release/signature/trust.ts';
-import { shellWord } from '../../shellWord.ts';
+import { shellWord } from '../../text.ts';
 import { agentSet } from './agentSurvey.ts';
 import { readAgentVersion } from './agentVersion.ts';
 import { noTrust, readTrust, trustArguments, type AgentTrust, type WantedTrust } from './agentTrust.ts';

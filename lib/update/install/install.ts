@@ -2,11 +2,11 @@ import { randomBytes } from 'node:crypto';
 import { fieldsOf, textOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Context } from '../../context.ts';
-import { ignoring, isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, isPluginError, PluginError, nameSome } from '../../errors.ts';
 import { metricsToken } from '../agent/agentMetrics.ts';
 import { reportKind } from '../nodeReport.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
-import { formerAccess } from './agentAccess.ts';
+import { formerAccess, reportReferences } from './agentAccess.ts';
 import { tokenSecret } from './agentObjects.ts';
 import { startAgents, type StartupOptions } from './agentStartup.ts';
 import type { ApplyOptions } from '../../cluster/apply.ts';
@@ -16,14 +16,12 @@ import { listServed } from '../../cluster/servedObjects.ts';
 import { checkImageRetention } from '../../readiness/preflight/imageRetention.ts';
 import { metricsReferences, metricsSecret } from './metricsObjects.ts';
 import { makeReportKey, reportKeySecret, reportMap } from '../report/reportKey.ts';
-import { reportReferences } from './reportAccess.ts';
 import { pullPolicyReferences } from './pullPolicyAdmission.ts';
 import { planInstallation, type InstallationOptions } from './installation.ts';
 import { awaitMirrors, installMirror, type MirrorChoice } from '../mirror/mirrorInstallation.ts';
 import { hasStore, installRetention, planRetention } from './retention.ts';
 import { deleteObjects, applyObjects, type AppliedObject } from '../../cluster/serverSideApply.ts';
 import type { WaitOptions } from '../../waiting.ts';
-import { nameSome } from '../../failures.ts';
 import { listDenied, type AccessRequest } from '../../cluster/accessReview.ts';
 
 /** Options of an installation. */

@@ -1,6 +1,5 @@
 import type { Context } from '../../context.ts';
-import { ignoring, PluginError } from '../../errors.ts';
-import { nameSome } from '../../failures.ts';
+import { ignoring, PluginError, nameSome } from '../../errors.ts';
 import { isOlder } from '../../release/version.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { agentObjects, type AgentOptions } from './agentObjects.ts';

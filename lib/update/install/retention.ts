@@ -1,4 +1,4 @@
-import { isSelected } from '../../cluster/labelSelector.ts';
+import { isSelected, type StoredObject } from '../../cluster/storedObject.ts';
 import { fieldsAt, listOf, textOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Context } from '../../context.ts';
@@ -6,10 +6,9 @@ import { PluginError } from '../../errors.ts';
 import type { ApplyOptions } from '../../cluster/apply.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { referenceOf, type ObjectReference } from '../../cluster/discovery.ts';
-import type { StoredObject } from '../../cluster/storedObject.ts';
 import { readMatching } from '../../cluster/servedObjects.ts';
 import { deleteObjects, applyObjects, type AppliedObject } from '../../cluster/serverSideApply.ts';
-import { formerStorePath, storageFile } from '../../node/machine/paths.ts';
+import { formerStorePath, storageFile } from '../../node/machine/host.ts';
 import { readConfigFile, retention } from '../../readiness/preflight/imageRetention.ts';
 import { poolRoles, roleLabel, selectorOf } from '../../readiness/preflight/pinnedImageSets.ts';
 import type { WaitOptions } from '../../waiting.ts';

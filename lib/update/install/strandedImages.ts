@@ -3,7 +3,7 @@ import { PluginError } from '../../errors.ts';
 import { agentNamespace } from '../upgradeBundle.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { clusterVersionReference } from '../../cluster/clusterVersion.ts';
-import { formerStorePath, storageFile } from '../../node/machine/paths.ts';
+import { formerStorePath, storageFile } from '../../node/machine/host.ts';
 import { digestIn } from '../../content/oci/reference.ts';
 import { listOwnSets, ownership } from '../../readiness/preflight/pinnedImageSets.ts';
 import { surveyAgents } from './agentSurvey.ts';

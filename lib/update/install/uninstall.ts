@@ -19,7 +19,7 @@ import { removeMirror } from '../mirror/mirrorInstallation.ts';
 import { hasStore, removeStore } from './retention.ts';
 import { requireMainImages } from './strandedImages.ts';
 import { awaitDone, type WaitOptions } from '../../waiting.ts';
-import { shellCommand } from '../../shellWord.ts';
+import { shellCommand } from '../../text.ts';
 
 /** Options of an uninstallation. */
 export interface UninstallOptions extends Pick<ApplyOptions, 'dryRun'> {

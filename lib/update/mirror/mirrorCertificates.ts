@@ -1,8 +1,7 @@
 import { X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
 import { isDeepStrictEqual } from 'node:util';
-import { createConstrainedAuthority, createServerCertificate } from '../../certificates/issuing.ts';
-import { isWithin } from '../../certificates/nameConstraints.ts';
+import { createConstrainedAuthority, createServerCertificate, isWithin } from '../../certificates/issuing.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Context } from '../../context.ts';
 import { fieldsAt } from '../../fields.ts';

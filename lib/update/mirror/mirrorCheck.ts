@@ -1,7 +1,7 @@
 import { isIP } from 'node:net';
-import { formatBytes } from '../../byteSize.ts';
+import { formatBytes } from '../../text.ts';
 import type { Context } from '../../context.ts';
-import { ignoring } from '../../errors.ts';
+import { ignoring, nameSome } from '../../errors.ts';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { clusterVersionReference, readClusterVersion } from '../../cluster/clusterVersion.ts';
@@ -9,14 +9,13 @@ import { subjectOf, type Finding, type Severity, type Subject } from '../../clus
 import type { StoredObject } from '../../cluster/storedObject.ts';
 import { blocks } from '../../cluster/platformStops.ts';
 import { matchedBy } from '../../content/registry/mirrors.ts';
-import { nameSome } from '../../failures.ts';
 import { isByDigest } from '../../readiness/lint/image.ts';
 import { pullSecret } from '../../readiness/preflight/mirroredStreams.ts';
 import { mayRunOn, readNode } from '../../readiness/preflight/node.ts';
 import { keyOf, readPodTemplate, type PodTemplate } from '../../readiness/preflight/podTemplate.ts';
 import { isImageOf, isOwnMirrorSet, keepsBundles, type ClusterSurvey } from '../../readiness/preflight/survey.ts';
 import { isOlder } from '../../release/version.ts';
-import { listMirrorStates, type NodeMirror } from '../mirrorStates.ts';
+import { listMirrorStates, type NodeMirror } from '../nodeReport.ts';
 import { readSecret, servingSecret } from './mirrorCertificates.ts';
 import { findSiteMirror, readMirrorSet } from './mirrorObjects.ts';
 import { probeMirrors, probeSiteMirrors } from './mirrorProbe.ts';

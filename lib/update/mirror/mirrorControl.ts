@@ -1,8 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Context } from '../../context.ts';
-import { asFailure } from '../../errors.ts';
-import { nameSome } from '../../failures.ts';
+import { asFailure, nameSome } from '../../errors.ts';
 import { Connections } from '../../content/http/connections.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/storedObject.ts';

@@ -1,19 +1,18 @@
 import { fieldsAt, listOf, textOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Context } from '../../context.ts';
-import { nameSome } from '../../failures.ts';
-import { PluginError } from '../../errors.ts';
+import { nameSome, PluginError } from '../../errors.ts';
 import type { ApplyOptions } from '../../cluster/apply.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { ObjectReference } from '../../cluster/discovery.ts';
 import { describeFinding } from '../../cluster/finding.ts';
 import type { StoredObject } from '../../cluster/storedObject.ts';
 import { applyObjects, deleteObjects, type AppliedObject } from '../../cluster/serverSideApply.ts';
-import { registriesFile } from '../../node/machine/paths.ts';
+import { registriesFile } from '../../node/machine/host.ts';
 import { readConfigFile } from '../../readiness/preflight/imageRetention.ts';
 import { readPodTemplate } from '../../readiness/preflight/podTemplate.ts';
 import type { WaitOptions } from '../../waiting.ts';
-import { listMirrorStates } from '../mirrorStates.ts';
+import { listMirrorStates } from '../nodeReport.ts';
 import {
   awaitThat,
   disruptionPolicy,

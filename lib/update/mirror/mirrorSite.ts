@@ -1,6 +1,6 @@
 import { isIP } from 'node:net';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
-import { nameSome } from '../../failures.ts';
+import { nameSome } from '../../errors.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { StoredObject } from '../../cluster/storedObject.ts';
@@ -10,9 +10,8 @@ import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
 import { lacksPullSecret } from '../../readiness/preflight/mirroredStreams.ts';
 import { poolRoles } from '../../readiness/preflight/pinnedImageSets.ts';
 import { isOwnMirrorSet } from '../../readiness/preflight/survey.ts';
-import type { NodeMirror } from '../mirrorStates.ts';
+import type { NodeMirror, MirrorState } from '../nodeReport.ts';
 import type { MirrorContent } from '../mirrorContent.ts';
-import type { MirrorState } from '../nodeReport.ts';
 import { obeysPolicies } from '../poolRollout.ts';
 import {
   authorityMapName,

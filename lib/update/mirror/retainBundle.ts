@@ -3,7 +3,7 @@ import { clusterVersionReference, listNeededReleases, readClusterVersion } from 
 import { hexOf, isDigest, type Digest } from '../../content/oci/digest.ts';
 import { digestIn } from '../../content/oci/reference.ts';
 import { PluginError } from '../../errors.ts';
-import { listMirrorStates } from '../mirrorStates.ts';
+import { listMirrorStates } from '../nodeReport.ts';
 import { allowBundle, listRecords, type BundleRequest, type RecordChange } from '../bundleRecord.ts';
 import { activeBundle, hasEnded, phaseOf, upgradeBundleKind } from '../upgradeBundle.ts';
 import { isServing, listWithoutMirror, readInstalledMirrors } from './mirrorSite.ts';

@@ -1,6 +1,6 @@
 import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { entryKindOf } from '../../bundle/entryKind.ts';
+import { entryKindOf } from '../../bundle/bundle.ts';
 import { splitReleases, type BundleMetadata } from '../../bundle/metadata.ts';
 import { openBundle } from '../../bundle/open.ts';
 import type { Context } from '../../context.ts';
@@ -8,7 +8,7 @@ import { asFailure, messageOf, PluginError } from '../../errors.ts';
 import { openBaseBlobs } from '../../node/baseBlobs.ts';
 import { isManifestText, sumSizes } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
-import { Overlay } from '../../content/store/overlay.ts';
+import { Overlay } from '../../content/store/derivedImage.ts';
 import type { ContentSource, LocalContent } from '../../content/store/store.ts';
 import { readEvidence } from '../bundleFacts.ts';
 import { readMirrorContent, type MirrorContent } from '../mirrorContent.ts';

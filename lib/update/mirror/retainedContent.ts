@@ -1,7 +1,6 @@
 import { Readable } from 'node:stream';
 import type { Context } from '../../context.ts';
-import { asFailure, PluginError } from '../../errors.ts';
-import { nameSome } from '../../failures.ts';
+import { asFailure, PluginError, nameSome } from '../../errors.ts';
 import { attachedTo } from '../../content/oci/attachment.ts';
 import { childrenOf, isManifest, type Descriptor, type Manifest } from '../../content/oci/descriptor.ts';
 import { isDigest, type Digest } from '../../content/oci/digest.ts';

@@ -1,8 +1,7 @@
 import { readFile, stat } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { expect } from 'chai';
-import { formatSiteReport } from '../../../lib/config/siteReport.ts';
-import type { SiteReport } from '../../../lib/config/siteTypes.ts';
+import { formatSiteReport, type SiteReport } from '../../../lib/config/siteReport.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import { openComplete } from '../../../lib/bundle/deltaBase.ts';
 import type { BundleMetadata } from '../../../lib/bundle/metadata.ts';

@@ -1,8 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { expect } from 'chai';
 import { parse } from 'yaml';
-import { formatSiteReport } from '../../../lib/config/siteReport.ts';
-import type { SiteReport } from '../../../lib/config/siteTypes.ts';
+import { formatSiteReport, type SiteReport } from '../../../lib/config/siteReport.ts';
 import type { LintReport } from '../../../lib/readiness/lint/lint.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { makeFileLayer, makeNoiseLayer, type TestLayer } from '../../support/content/layers.ts';

@@ -1,8 +1,7 @@
 import { expect } from 'chai';
 import type { Contents } from '../../../lib/bundle/create/contents.ts';
-import type { MetadataFacts } from '../../../lib/bundle/metadataFacts.ts';
-import { layOutBundle } from '../../../lib/bundle/create/layout.ts';
-import { parseMetadata } from '../../../lib/bundle/metadata.ts';
+import { type MetadataFacts, parseMetadata } from '../../../lib/bundle/metadata.ts';
+import { layOutBundle } from '../../../lib/bundle/create/writeBundle.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { mediaTypes, parseManifest } from '../../../lib/content/oci/descriptor.ts';

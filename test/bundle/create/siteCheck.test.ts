@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { checkReleasePath, checkSite, heldImagesOf } from '../../../lib/bundle/create/siteCheck.ts';
-import type { SiteReport } from '../../../lib/config/siteTypes.ts';
+import type { SiteReport } from '../../../lib/config/siteReport.ts';
 import { makeContext } from '../../support/context.ts';
 
 const provenance = { versions: {}, sources: new Map<string, never>() };

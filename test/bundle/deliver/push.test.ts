@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open.ts';
-import { pushBundle, type PushResult } from '../../../lib/bundle/deliver/push.ts';
+import { pushBundle, type PushResult } from '../../../lib/bundle/push.ts';
 import { checkSigned } from '../../../lib/bundle/signedBundle.ts';
 import type { Context } from '../../../lib/context.ts';
 import { isDigest, type Digest } from '../../../lib/content/oci/digest.ts';

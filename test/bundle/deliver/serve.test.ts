@@ -8,7 +8,7 @@ import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import { type Bundle } from '../../../lib/bundle/bundle.ts';
 import { checkSigned } from '../../../lib/bundle/signedBundle.ts';
-import { serveBundle, type BundleServer } from '../../../lib/bundle/deliver/serve.ts';
+import { serveBundle, type BundleServer } from '../../../lib/bundle/serve.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';

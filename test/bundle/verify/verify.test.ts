@@ -14,7 +14,7 @@ import { verifyBundle, type VerifyOptions, type VerifyReport } from '../../../li
 import { digestOf, hexOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { mediaTypes } from '../../../lib/content/oci/descriptor.ts';
 import { Archive } from '../../../lib/content/archive/archive.ts';
-import { directoryLock } from '../../../lib/content/store/directoryNames.ts';
+import { directoryLock } from '../../../lib/content/store/directory.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { extraImage } from '../../support/release/extraImage.ts';

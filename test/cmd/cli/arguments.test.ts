@@ -4,7 +4,7 @@ import { parse, normalizeWords } from '../../../cmd/cli/program.ts';
 import { camelCase } from '../../../cmd/cli/arguments.ts';
 import { namesOf, type Option } from '../../../cmd/cli/command.ts';
 import { withBundle } from '../../../cmd/mirror-registry/target.ts';
-import { commonOptions, normalizeWord } from '../../../cmd/cli/commonOptions.ts';
+import { commonOptions, normalizeWord } from '../../../cmd/cli/options.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { programs } from '../../support/project/docs.ts';
 

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { commonOptions, versionOption } from '../../../cmd/cli/commonOptions.ts';
+import { commonOptions, versionOption } from '../../../cmd/cli/options.ts';
 import type { Option } from '../../../cmd/cli/command.ts';
 import { clusterGroup, formatHelp, groupOptions } from '../../../cmd/cli/help.ts';
 import { normalizeWords, parse } from '../../../cmd/cli/program.ts';

@@ -2,7 +2,7 @@ import { mock } from 'node:test';
 import { Writable } from 'node:stream';
 import { expect } from 'chai';
 import { PluginError } from '../../../lib/errors.ts';
-import { Lines } from '../../../lib/lines.ts';
+import { Lines } from '../../../lib/text.ts';
 import { Terminal, type TerminalOptions } from '../../../cmd/cli/terminal.ts';
 
 const mebibyte = 1024 ** 2;

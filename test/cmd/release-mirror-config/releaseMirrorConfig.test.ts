@@ -1,7 +1,7 @@
 import { cp, mkdir, readdir, readFile, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { shellWord } from '../../../lib/shellWord.ts';
+import { shellWord } from '../../../lib/text.ts';
 import { parse } from 'yaml';
 import { signatureConfigMap } from '../../../lib/config/signatures.ts';
 import { hexOf, isDigest, type Digest } from '../../../lib/content/oci/digest.ts';

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { expect } from 'chai';
-import type { ReleaseDiff } from '../../../lib/bundle/diff/diff.ts';
+import type { ReleaseDiff } from '../../../lib/bundle/diff.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import { makeContext } from '../../support/context.ts';
 import { addRelease, openWorkshop, runProgram, type Workshop } from '../../support/content/creation.ts';

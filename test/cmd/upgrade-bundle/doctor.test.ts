@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { createMessage, sign } from 'openpgp';
-import type { Diagnosis } from '../../../cmd/upgrade-bundle/diagnosis.ts';
+import type { Diagnosis } from '../../../cmd/upgrade-bundle/doctor.ts';
 import { recordVersion } from '../../../lib/update/install/agentVersion.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeSigningKey } from '../../support/release/signing.ts';

@@ -1,4 +1,4 @@
-import { Lines } from '../../../lib/lines.ts';
+import { Lines } from '../../../lib/text.ts';
 import { Chalk } from 'chalk';
 import { expect } from 'chai';
 import { paint } from '../../../cmd/cli/colors.ts';

@@ -9,8 +9,8 @@ import { readPieces, writePieces } from '../../../lib/content/files/fileRange.ts
 import { openLocation, parseLocation } from '../../../lib/location.ts';
 import { layOutTar, type TarEntry } from '../../../lib/content/archive/tarLayout.ts';
 import { journalOf, partialOf } from '../../../lib/content/archive/unfinished.ts';
-import { VolumeHash } from '../../../lib/content/archive/volumeDigests.ts';
 import {
+  VolumeHash,
   findArchive,
   listVolumeSets,
   openVolume,

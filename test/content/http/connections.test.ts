@@ -8,7 +8,7 @@ import { PassThrough, Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { expect } from 'chai';
 import { Certificates, type CertificatesOptions } from '../../../lib/content/http/certificates.ts';
-import { readBody } from '../../../lib/content/http/responseBody.ts';
+import { readBody } from '../../../lib/content/http/networkErrors.ts';
 import { Connections, type ConnectionsOptions } from '../../../lib/content/http/connections.ts';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
 import { generatedBody } from '../../fakes/registry/content.ts';

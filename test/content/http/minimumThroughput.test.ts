@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { MinimumThroughput } from '../../../lib/content/http/minimumThroughput.ts';
+import { MinimumThroughput } from '../../../lib/content/http/idleTimeout.ts';
 
 describe('MinimumThroughput', () => {
   let now: number;

@@ -4,7 +4,7 @@ import { text } from 'node:stream/consumers';
 import { expect } from 'chai';
 import { Connections } from '../../../lib/content/http/connections.ts';
 import { openListener, type Listener } from '../../../lib/content/http/listener.ts';
-import { clientTlsOf, derivePreSharedKey } from '../../../lib/content/http/preSharedKey.ts';
+import { clientTlsOf, derivePreSharedKey } from '../../../lib/content/http/certificates.ts';
 import { isPluginError } from '../../../lib/errors.ts';
 import { makeContext } from '../../support/context.ts';
 

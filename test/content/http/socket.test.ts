@@ -2,11 +2,17 @@ import { expect } from 'chai';
 import net, { type AddressInfo, type Socket } from 'node:net';
 import { createSecureContext } from 'node:tls';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { UnsupportedResponse, type ResponseHead } from '../../../lib/content/http/responseHead.ts';
+import {
+  UnsupportedResponse,
+  type ResponseHead,
+  Sockets,
+  type SocketResponse,
+  type Receiver,
+  type SocketOptions,
+} from '../../../lib/content/http/socket.ts';
 import { Certificates } from '../../../lib/content/http/certificates.ts';
 import { Connections } from '../../../lib/content/http/connections.ts';
 import { explainNetworkError } from '../../../lib/content/http/networkErrors.ts';
-import { Sockets, type SocketResponse, type Receiver, type SocketOptions } from '../../../lib/content/http/socket.ts';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
 import { generatedBody } from '../../fakes/registry/content.ts';
 import { failureOf } from '../../support/program/failure.ts';

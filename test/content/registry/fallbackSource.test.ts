@@ -5,7 +5,7 @@ import { PluginError } from '../../../lib/errors.ts';
 import { Certificates } from '../../../lib/content/http/certificates.ts';
 import { Connections } from '../../../lib/content/http/connections.ts';
 import { FallbackSource, firstSuccess } from '../../../lib/content/registry/fallbackSource.ts';
-import { ReferrersApi } from '../../../lib/content/registry/referrersApi.ts';
+import { ReferrersApi } from '../../../lib/content/registry/tags.ts';
 import { Registry } from '../../../lib/content/registry/registry.ts';
 import { Transport } from '../../../lib/content/registry/transport.ts';
 import { repositoryOf } from '../../fakes/registry/content.ts';

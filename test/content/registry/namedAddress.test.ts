@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { resolveNamedAddress, strangeOrigin } from '../../../lib/content/registry/namedAddress.ts';
+import { resolveNamedAddress, strangeOrigin } from '../../../lib/content/registry/transport.ts';
 
 const from = new URL('https://registry.example:8443/v2/a/b/blobs/uploads/');
 const upload = '/v2/a/b/blobs/uploads/1?_state=x%2By%3D';

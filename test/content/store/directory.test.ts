@@ -16,7 +16,7 @@ import {
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { Directory, type DirectoryOptions } from '../../../lib/content/store/directory.ts';
-import { partialName } from '../../../lib/content/files/partials.ts';
+import { partialName } from '../../../lib/content/files/atomicWrite.ts';
 import { readContent } from '../../../lib/content/store/store.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { listRepositories } from '../../../lib/content/store/repositories.ts';
+import { listRepositories } from '../../../lib/content/store/directory.ts';
 import { layOutAsOc, makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { makeSample } from './contract.ts';
 

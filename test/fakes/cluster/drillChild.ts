@@ -1,5 +1,5 @@
 import '../../support/clientIndex.ts';
-import { drillNode } from '../../../lib/readiness/drill/drill.ts';
+import { drillNode } from '../../../lib/drill/drill.ts';
 import { connectCluster } from '../../../lib/cluster/client.ts';
 import { hasty } from '../../support/cluster.ts';
 import { makeContext } from '../../support/context.ts';

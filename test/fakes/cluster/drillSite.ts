@@ -2,7 +2,7 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { stringify } from 'yaml';
-import { drillTraces } from '../../../lib/node/runtime/drillUnit.ts';
+import { drillTraces } from '../../../lib/node/runtime/drillRegistry.ts';
 import type { Attempt } from '../kubernetes/apiAccess.ts';
 import type { ApiObject, Change } from '../kubernetes/apiObjects.ts';
 import { mergePatch, type Json } from '../kubernetes/apiPatch.ts';

@@ -3,7 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createServer, type ServerOptions } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { derivePreSharedKey, serverTlsOf } from '../../../lib/content/http/preSharedKey.ts';
+import { derivePreSharedKey, serverTlsOf } from '../../../lib/content/http/certificates.ts';
 
 /** A response of an agent that lies about a bundle. `bytes`: the bundle. `start`: the first requested byte. */
 export type Lie = (bytes: Buffer, start: number, response: ServerResponse, request: IncomingMessage) => unknown;

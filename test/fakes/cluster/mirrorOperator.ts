@@ -1,7 +1,7 @@
 import { digestOf } from '../../../lib/content/oci/digest.ts';
 import type { KubernetesObject } from '../../../lib/config/manifest.ts';
 import { fieldsOf, listOf, textsOf } from '../../../lib/fields.ts';
-import { registriesFile } from '../../../lib/node/machine/paths.ts';
+import { registriesFile } from '../../../lib/node/machine/host.ts';
 import type { ApiObject } from '../kubernetes/apiObjects.ts';
 import type { TestApiServer } from '../kubernetes/apiServer.ts';
 

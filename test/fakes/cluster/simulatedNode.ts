@@ -5,7 +5,7 @@ import { dirname, join, relative } from 'node:path';
 import { Drives } from '../../support/loopDevice.ts';
 import { runSuccessfully } from '../../support/peers.ts';
 import { compileCache, executableOf } from '../../support/program/executables.ts';
-import { formerStorePath, screenFile } from '../../../lib/node/machine/paths.ts';
+import { formerStorePath, screenFile } from '../../../lib/node/machine/host.ts';
 import { writeBackupPrograms } from './backupPrograms.ts';
 
 /** The information about the cluster that the pod of a node has. */

@@ -5,7 +5,7 @@ import { chmod, cp, lstat, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { basename, dirname, join, relative } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { executablePath } from '../../../lib/node/machine/paths.ts';
+import { executablePath } from '../../../lib/node/machine/host.ts';
 import { run, runSuccessfully } from '../../support/peers.ts';
 import { compileCache, executableOf } from '../../support/program/executables.ts';
 

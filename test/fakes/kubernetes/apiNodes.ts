@@ -5,7 +5,7 @@ import { copyFile, mkdir, readFile, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
-import { executablePath } from '../../../lib/node/machine/paths.ts';
+import { executablePath } from '../../../lib/node/machine/host.ts';
 import type { ApiObject, Change } from './apiObjects.ts';
 import type { Json } from './apiPatch.ts';
 import type { TestApiServer } from './apiServer.ts';

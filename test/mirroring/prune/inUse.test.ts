@@ -1,8 +1,7 @@
 import { expect } from 'chai';
 import { PluginError } from '../../../lib/errors.ts';
-import { readClusterNeeds } from '../../../lib/mirroring/prune/inUse.ts';
+import { readClusterNeeds, judgeReleases } from '../../../lib/mirroring/prune/prunePlan.ts';
 import type { StoredRelease } from '../../../lib/mirroring/prune/inventory.ts';
-import { judgeReleases } from '../../../lib/mirroring/prune/prunePlan.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';

@@ -2,16 +2,16 @@ import { existsSync } from 'node:fs';
 import { mkdir, readFile, readlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
-import { drillFile } from '../../../lib/node/machine/paths.ts';
-import { runDrill } from '../../../lib/node/runtime/drillRegistry.ts';
+import { drillFile } from '../../../lib/node/machine/host.ts';
 import {
+  runDrill,
   bootUnitFile,
   bootUnitLink,
   nextBootFile,
   requestsFile,
   startArguments,
   type DrillPlan,
-} from '../../../lib/node/runtime/drillUnit.ts';
+} from '../../../lib/node/runtime/drillRegistry.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { hasPeer, run } from '../../support/peers.ts';

@@ -16,7 +16,7 @@ import { expectOutput } from '../../support/program/outputs.ts';
 import { executeProgram } from '../../support/program/execution.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { requirePeer, run } from '../../support/peers.ts';
-import { mirrorFile } from '../../../lib/node/machine/paths.ts';
+import { mirrorFile } from '../../../lib/node/machine/host.ts';
 import { executableOf } from '../../support/program/executables.ts';
 
 const program = executableOf('oc-adm_upgrade_bundle');

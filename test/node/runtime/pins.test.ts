@@ -17,7 +17,7 @@ import {
 import { makeBundle } from '../../support/content/bundle.ts';
 import { executeProgram } from '../../support/program/execution.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { clusterPinFile, holdFile, pinFile } from '../../../lib/node/machine/paths.ts';
+import { clusterPinFile, holdFile, pinFile } from '../../../lib/node/machine/host.ts';
 
 const program = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
 const [one, two] = ['quay.io/a/b@sha256:1', 'quay.io/a/b@sha256:2'];

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { readToml, stringsOf } from '../../../lib/node/runtime/toml.ts';
+import { readToml, stringsOf } from '../../../lib/node/runtime/storageConfig.ts';
 import { failureOf } from '../../support/program/failure.ts';
 
 describe('readToml', () => {

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
-import { checkDrain, checkNodes } from '../../../lib/readiness/drill/drillChecks.ts';
-import { judgePod, readDrillPods } from '../../../lib/readiness/drill/drillPods.ts';
+import { checkDrain, checkNodes } from '../../../lib/drill/drillChecks.ts';
+import { judgePod, readDrillPods } from '../../../lib/drill/drillPods.ts';
 import type { StoredObject } from '../../../lib/cluster/storedObject.ts';
 import { runningDrillAnnotation } from '../../../lib/readiness/preflight/drillRecord.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';

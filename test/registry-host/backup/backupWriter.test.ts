@@ -2,7 +2,7 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { writeBackup } from '../../../lib/registry-host/backup/backupWriter.ts';
+import { writeBackup } from '../../../lib/registry-host/backup/backup.ts';
 import { ForgetfulDisk } from '../../fakes/files/forgetfulDisk.ts';
 
 describe('writeBackup', () => {

@@ -2,7 +2,11 @@ import { X509Certificate } from 'node:crypto';
 import { chmod, copyFile, readFile, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { readCertificates, type HostCertificates } from '../../../lib/registry-host/certificates/certificates.ts';
+import {
+  readCertificates,
+  type HostCertificates,
+  formatTrust,
+} from '../../../lib/registry-host/certificates/certificates.ts';
 import { detectInstallation } from '../../../lib/registry-host/detect/detect.ts';
 import { replaceFile } from '../../../lib/registry-host/fileChange.ts';
 import { HostFiles } from '../../../lib/node/machine/hostFiles.ts';
@@ -13,7 +17,6 @@ import {
   type Renewal,
   type RenewalOptions,
 } from '../../../lib/registry-host/certificates/renewal.ts';
-import { formatTrust } from '../../../lib/registry-host/certificates/trust.ts';
 import { startDockerRegistry } from '../../support/dockerRegistry.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { makeFixture, type Fixture, type FixtureOptions } from '../../fakes/mirror-registry/mirrorRegistry.ts';

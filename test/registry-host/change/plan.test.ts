@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import { isUpToDate, requireFeasible } from '../../../lib/registry-host/change/plan.ts';
-import { formatUnifiedDiff } from '../../../lib/unifiedDiff.ts';
+import { formatUnifiedDiff } from '../../../cmd/cli/unifiedDiff.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { makeFixture, type Fixture, type FixtureOptions } from '../../fakes/mirror-registry/mirrorRegistry.ts';
 import { installCertificates, installOwnCertificate } from '../../fakes/mirror-registry/mirrorRegistryCertificates.ts';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { HostFiles } from '../../../lib/node/machine/hostFiles.ts';
 import { folderOfFile, parseJournal } from '../../../lib/registry-host/change/upgradeJournal.ts';
-import { readWritten } from '../../../lib/registry-host/change/writtenFiles.ts';
+import { readWritten } from '../../../lib/registry-host/change/upgradeRecords.ts';
 import { readState } from '../../../lib/registry-host/detect/registryState.ts';
 import { StateFolder } from '../../../lib/registry-host/stateFolder.ts';
 import { isPluginError } from '../../../lib/errors.ts';

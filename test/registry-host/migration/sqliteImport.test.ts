@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { expect } from 'chai';
-import { importDump } from '../../../lib/registry-host/migration/sqliteImport.ts';
+import { importDump } from '../../../lib/registry-host/change/sqliteImport.ts';
 import { migrateSqlite } from '../../fakes/mirror-registry/standInSchema.ts';
 import { requireRoot } from '../../support/archive/storeReader.ts';
 import { runSuccessfully } from '../../support/peers.ts';

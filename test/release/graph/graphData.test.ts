@@ -8,7 +8,7 @@ import { Parser } from 'tar';
 import { PluginError } from '../../../lib/errors.ts';
 import { parseManifest, type Descriptor } from '../../../lib/content/oci/descriptor.ts';
 import { digestOf, hexOf, type Digest } from '../../../lib/content/oci/digest.ts';
-import { buildGraphDataImage } from '../../../lib/release/graph/graphData.ts';
+import { buildGraphDataImage } from '../../../lib/release/graph/graphArchive.ts';
 import type { DerivedImage } from '../../../lib/content/store/derivedImage.ts';
 import type { FetchFile } from '../../../lib/content/http/fetchFile.ts';
 import { readContent } from '../../../lib/content/store/store.ts';

@@ -6,7 +6,7 @@ import { expect } from 'chai';
 import { copyImages } from '../../../lib/content/copy/copy.ts';
 import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
 import { digestOf, hexOf } from '../../../lib/content/oci/digest.ts';
-import { buildGraphDataImage } from '../../../lib/release/graph/graphData.ts';
+import { buildGraphDataImage } from '../../../lib/release/graph/graphArchive.ts';
 import { openSession, type RegistrySession } from '../../../lib/content/registry/session.ts';
 import { ImageGraphReader } from '../../../lib/content/store/imageGraph.ts';
 import { makeContext } from '../../support/context.ts';

@@ -5,7 +5,7 @@ import { createBundle, type CreateResult } from '../../../lib/bundle/create/crea
 import { RegistryOrigin } from '../../../lib/bundle/create/origin.ts';
 import { heldImagesOf } from '../../../lib/bundle/create/siteCheck.ts';
 import type { ReportPlace } from '../../../lib/bundle/metadata.ts';
-import type { SiteReport } from '../../../lib/config/siteTypes.ts';
+import type { SiteReport } from '../../../lib/config/siteReport.ts';
 import type { Digest } from '../../../lib/content/oci/digest.ts';
 import { Archive } from '../../../lib/content/archive/archive.ts';
 import { Credentials } from '../../../lib/content/registry/auth/credentials.ts';

@@ -9,10 +9,9 @@ import {
 } from '../../../cmd/cli/command.ts';
 import { listConfigOptions, fieldOf } from '../../../cmd/cli/optionFile.ts';
 import { screenCodes } from '../../../lib/update/screen/screenCode.ts';
-import { commonOptions } from '../../../cmd/cli/commonOptions.ts';
+import { commonOptions, clusterAccessOptions } from '../../../cmd/cli/options.ts';
 import { exitMeanings } from '../../../cmd/cli/failure.ts';
 import { clusterGroup } from '../../../cmd/cli/help.ts';
-import { clusterAccessOptions } from '../../../cmd/cli/options.ts';
 
 /** Returns the reference of programs and error codes as Markdown, from the same records as the parser and the help. */
 export async function writeReference(

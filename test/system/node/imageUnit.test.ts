@@ -4,7 +4,7 @@ import { expect } from 'chai';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { parseReference } from '../../../lib/content/oci/reference.ts';
 import { fieldsOf, listOf, textsOf } from '../../../lib/fields.ts';
-import { mirrorFile, nodeStateFolder } from '../../../lib/node/machine/paths.ts';
+import { mirrorFile, nodeStateFolder } from '../../../lib/node/machine/host.ts';
 import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
 import { cleaningSet } from '../../../lib/update/install/agentCleanup.ts';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';

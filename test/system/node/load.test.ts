@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { serveBundle } from '../../../lib/bundle/deliver/serve.ts';
+import { serveBundle } from '../../../lib/bundle/serve.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import { copyPrograms } from '../../../lib/node/images/copyImage.ts';
 import type { Host } from '../../../lib/node/machine/host.ts';

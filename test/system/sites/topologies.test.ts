@@ -1,8 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { expect } from 'chai';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
-import { isOpenBlocker } from '../../../lib/cluster/ignoredFindings.ts';
-import { describeFinding } from '../../../lib/cluster/finding.ts';
+import { isOpenBlocker, describeFinding } from '../../../lib/cluster/finding.ts';
 import { planUpdate } from '../../../lib/bundle/verify/updatePlan.ts';
 import { openBundle } from '../../../lib/bundle/open.ts';
 import { runPreflight } from '../../../lib/readiness/preflight/preflight.ts';

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { backupFolder } from '../../../lib/node/machine/paths.ts';
+import { backupFolder } from '../../../lib/node/machine/host.ts';
 import { AgentBackup } from '../../../lib/update/agent/agentBackup.ts';
 import type { BackupReport } from '../../../lib/update/nodeReport.ts';
 import { makeBackupHost } from '../../fakes/cluster/backupPrograms.ts';

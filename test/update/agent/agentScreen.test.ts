@@ -1,7 +1,7 @@
 import { mkdir, readFile, readlink, utimes, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
-import { screenFile, screenLinks } from '../../../lib/node/machine/paths.ts';
+import { screenFile, screenLinks } from '../../../lib/node/machine/host.ts';
 import { AgentScreen } from '../../../lib/update/agent/agentScreen.ts';
 import { codeOf } from '../../../lib/update/screen/screenCode.ts';
 import type { ScreenFacts } from '../../../lib/update/screen/screenText.ts';

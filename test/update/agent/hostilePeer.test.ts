@@ -8,7 +8,7 @@ import { controlRollout } from '../../../lib/update/controller/rollout.ts';
 import type { VerifyTrust } from '../../../lib/bundle/signatureCheck.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { serveContent } from '../../../lib/content/server/server.ts';
-import { derivePreSharedKey } from '../../../lib/content/http/preSharedKey.ts';
+import { derivePreSharedKey } from '../../../lib/content/http/certificates.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { connectTo } from '../../support/cluster.ts';

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
-import { mirrorFile } from '../../../lib/node/machine/paths.ts';
+import { mirrorFile } from '../../../lib/node/machine/host.ts';
 import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
 import { ImageServing } from '../../../lib/update/agent/imageServing.ts';
 import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { WorkShare } from '../../../lib/update/agent/workShare.ts';
+import { WorkShare } from '../../../lib/update/agent/agentJob.ts';
 
 describe('WorkShare', () => {
   it('estimates the rest from what was done since its begin, after a while', () => {

@@ -4,7 +4,7 @@ import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import type { StoredObject } from '../../../lib/cluster/storedObject.ts';
 import { fieldsOf } from '../../../lib/fields.ts';
 import { clusterVersionReference } from '../../../lib/cluster/clusterVersion.ts';
-import { readProgress } from '../../../lib/update/controller/updateProgress.ts';
+import { readProgress } from '../../../lib/update/controller/updateRequest.ts';
 import { node, nodesWithoutAgent, platformImage } from '../../fakes/cluster/site.ts';
 import { upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
 

@@ -4,7 +4,7 @@ import { mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { fieldsOf, listOf, textsOf } from '../../../lib/fields.ts';
-import { nodeStateFolder, screenFile, screenLinks } from '../../../lib/node/machine/paths.ts';
+import { nodeStateFolder, screenFile, screenLinks } from '../../../lib/node/machine/host.ts';
 import { cleaningSet } from '../../../lib/update/install/agentCleanup.ts';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';

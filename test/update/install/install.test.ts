@@ -1,7 +1,7 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { executablePath } from '../../../lib/node/machine/paths.ts';
+import { executablePath } from '../../../lib/node/machine/host.ts';
 import { metricsToken } from '../../../lib/update/agent/agentMetrics.ts';
 import { noTrust, readTrust } from '../../../lib/update/install/agentTrust.ts';
 import { install, type InstallOptions, type InstallResult } from '../../../lib/update/install/install.ts';

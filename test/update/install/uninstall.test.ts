@@ -12,7 +12,7 @@ import { connectTo } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { makeFacts, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
-import { holdFile, mirrorFile, pinFile } from '../../../lib/node/machine/paths.ts';
+import { holdFile, mirrorFile, pinFile } from '../../../lib/node/machine/host.ts';
 
 const state = '/var/lib/oc-upgrade-bundle';
 const upgradeBundleApi = 'upgrade-bundle.openshift.io/v1alpha1';

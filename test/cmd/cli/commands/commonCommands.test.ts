@@ -1,7 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { expect } from 'chai';
-import { formatTopic } from '../../../../cmd/cli/commands/explainCommand.ts';
-import { findTopics, listTopics } from '../../../../cmd/cli/explanations.ts';
+import { formatTopic, findTopics, listTopics } from '../../../../cmd/cli/explanations.ts';
 import { errorCodes } from '../../../../lib/errors.ts';
 import { allRules } from '../../../../lib/readiness/lint/rules.ts';
 import { phases } from '../../../../lib/update/upgradeBundle.ts';

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { parseDuration } from '../../../../cmd/cli/values/duration.ts';
+import { parseDuration } from '../../../../cmd/cli/values.ts';
 
 describe('parseDuration', () => {
   it('reads seconds, minutes and hours', () => {

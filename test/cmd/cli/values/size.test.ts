@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { parseSize } from '../../../../cmd/cli/values/size.ts';
+import { parseSize } from '../../../../cmd/cli/values.ts';
 import { isPluginError } from '../../../../lib/errors.ts';
 
 describe('parseSize', () => {

@@ -1,8 +1,8 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { formatAudit } from '../../../../cmd/upgrade-bundle/report/auditReport.ts';
-import { formatVerified, toPlainVerified } from '../../../../cmd/upgrade-bundle/verifyReport.ts';
+import { formatAudit } from '../../../../cmd/upgrade-bundle/report/auditPage.ts';
+import { formatVerified, toPlainVerified } from '../../../../cmd/upgrade-bundle/verify.ts';
 import { addBases } from '../../../../lib/bundle/deltaBase.ts';
 import { openBundle } from '../../../../lib/bundle/open.ts';
 import { verifyBundle, type VerifyReport } from '../../../../lib/bundle/verify/verify.ts';

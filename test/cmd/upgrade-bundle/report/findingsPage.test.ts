@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { expect } from 'chai';
 import { formatDrillPage, formatPreflightPage } from '../../../../cmd/upgrade-bundle/report/findingsPage.ts';
-import type { NodeDrill } from '../../../../lib/readiness/drill/drill.ts';
+import type { NodeDrill } from '../../../../lib/drill/drill.ts';
 import type { Preflight } from '../../../../lib/readiness/preflight/preflight.ts';
 import { openInBrowser } from '../../../support/browser.ts';
 import { makeBundle } from '../../../support/content/bundle.ts';

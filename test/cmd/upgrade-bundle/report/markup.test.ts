@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { markup } from '../../../../cmd/upgrade-bundle/report/markup.ts';
+import { markup } from '../../../../cmd/upgrade-bundle/report/page.ts';
 
 describe('markup', () => {
   it('escapes text, in content and in attributes', () => {

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { layOutTreemap } from '../../../../cmd/upgrade-bundle/report/treemap.ts';
+import { layOutTreemap } from '../../../../cmd/upgrade-bundle/report/reportFigure.ts';
 
 const area = { x: 10, y: 20, width: 600, height: 400 };
 

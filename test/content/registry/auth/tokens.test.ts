@@ -9,9 +9,13 @@ import { failureOf } from '../../../support/program/failure.ts';
 import { Certificates } from '../../../../lib/content/http/certificates.ts';
 import { Connections } from '../../../../lib/content/http/connections.ts';
 import { Credentials } from '../../../../lib/content/registry/auth/credentials.ts';
-import { requestToken } from '../../../../lib/content/registry/auth/tokenRequest.ts';
+import {
+  requestToken,
+  Tokens,
+  type AuthorizationRequest,
+  type TokensOptions,
+} from '../../../../lib/content/registry/auth/tokens.ts';
 import { TransientError } from '../../../../lib/content/http/retry.ts';
-import { Tokens, type AuthorizationRequest, type TokensOptions } from '../../../../lib/content/registry/auth/tokens.ts';
 
 interface Asked {
   readonly method: string;

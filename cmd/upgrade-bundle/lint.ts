@@ -1,0 +1,182 @@
+import { PluginError } from '../../lib/errors.ts';
+import { atLeast, lintSets, type LintReport } from '../../lib/readiness/lint/lint.ts';
+import {
+  judgeReport,
+  type LintResult,
+  fails,
+  makeBaseline,
+  readBaseline,
+} from '../../lib/readiness/lint/lintResult.ts';
+import { parseArchitecture, usualRepository } from '../../lib/release/version.ts';
+import { tool, openRegistries } from '../cli/access.ts';
+import { defineCommand } from '../cli/command.ts';
+import { formatCount, formatYaml } from '../cli/format.ts';
+import { outputOption, registryOptions, releaseOptions } from '../cli/options.ts';
+import { toSarif } from './report/sarif.ts';
+import { Lines } from '../../lib/text.ts';
+import { writeAtomically } from '../../lib/content/files/atomicWrite.ts';
+import { readManifestSets } from '../../lib/readiness/lint/manifestSource.ts';
+import { formatLintPage } from './report/findingsPage.ts';
+import { formatSubject } from '../../lib/cluster/finding.ts';
+import { allRules } from '../../lib/readiness/lint/rules.ts';
+import { formatJunit, type JunitCase } from '../cli/junit.ts';
+
+const options = {
+  against: {
+    type: 'string',
+    describe: 'An earlier release, bundle or folder: report only the findings that it does not have',
+    suggest: 'paths',
+  },
+  baseline: {
+    type: 'string',
+    describe: 'File with known findings that do not fail, each with a reason and an end date',
+    suggest: 'files',
+  },
+  'write-baseline': {
+    type: 'string',
+    describe: 'File to write the findings that fail to, as a baseline without reasons and dates',
+    suggest: 'paths',
+  },
+  'fail-on': {
+    type: 'string',
+    choices: ['blocker', 'warning'],
+    default: 'blocker',
+    describe: 'Lowest severity that makes the exit code 1',
+  },
+  ...outputOption('junit', 'sarif', 'html'),
+  arch: {
+    ...releaseOptions.arch,
+    describe: 'Architecture of a release named by its version (default: x86_64)',
+  },
+  'release-repository': {
+    ...releaseOptions['release-repository'],
+    describe: `Repository to look up versions in (default: ${usualRepository})`,
+  },
+  ...registryOptions,
+} as const;
+
+const positionals = {
+  target: {
+    type: 'string',
+    required: true,
+    describe: 'A version, a release image, a bundle, a mirror directory, a folder of manifests, a file, or - for stdin',
+    suggest: 'paths',
+  },
+} as const;
+
+/** `lint`: finds what needs a registry in the manifests of a release. */
+export const command = defineCommand({
+  details:
+    'Reads the manifests of a release, without a cluster. Finds workloads that always pull, images that the release does not have, ' +
+    'catalogs and image streams that poll, and scripts and units that contact a registry. Manifests within ConfigMaps and ' +
+    'MachineConfigs are read too. Checks no signature, and changes nothing. The page docs/lint-rules.md describes each rule.',
+  positionals,
+  options,
+  examples: [
+    ['4.20.3', 'Show what needs a registry in a release'],
+    [
+      'upgrade-4.20.3-x86_64.tar --against=upgrade-4.20.2-x86_64.tar',
+      'Show only what the previous bundle does not have',
+    ],
+    ['manifests/ --baseline=baseline.yaml --fail-on=warning -o sarif > lint.sarif', 'Gate a change of an operator'],
+    ['-', 'Check a manifest from the standard input'],
+  ],
+  async run(args, { context, terminal, environment, stdin }) {
+    const entries = args.baseline === undefined ? [] : await readBaseline(args.baseline);
+    await using registries = await openRegistries(args, environment, context);
+    const access = {
+      arch: parseArchitecture(args.arch ?? 'x86_64'),
+      repository: args.releaseRepository ?? usualRepository,
+      sourceOf: registries.sourceOf.bind(registries),
+      stdin,
+    };
+    const read = async (target: string): Promise<LintReport> =>
+      lintSets(await readManifestSets(target, access, context), context);
+    const report = await read(args.target);
+    const against = args.against === undefined ? undefined : await read(args.against);
+    const result = judgeReport(report, against, entries, args.failOn);
+    await terminal.printResult(args.output, result, {
+      words: () => toWords(result),
+      junit: () => Lines.split(toJunit(result)),
+      sarif: () => Lines.split(JSON.stringify(toSarif(result), null, 2)),
+      html: () => Lines.split(formatLintPage(result, { date: new Date(), tool })),
+    });
+    if (args.writeBaseline !== undefined) {
+      const findings = makeBaseline(atLeast(result.findings, args.failOn), entries);
+      await writeAtomically(args.writeBaseline, await formatYaml({ findings }));
+    } else if (!result.passed) throw failureOf(result);
+  },
+});
+
+function failureOf({ target, version, failing }: LintResult): PluginError {
+  const what = formatCount(failing, 'finding');
+  const message = `${version ?? target} needs a registry: ${what} that ${failing === 1 ? 'is' : 'are'} not in a baseline`;
+  const hint = 'Follow the advice above. Accept a finding with an entry in a baseline, with a reason and an end date.';
+  return new PluginError('needs-registry', message, { hint, settings: ['baseline', 'writeBaseline'] });
+}
+
+type Finding = LintResult['findings'][number];
+
+/** How many findings of a rule are shown. */
+const shown = 20;
+
+/** Formats a result as plain words: the findings by severity and rule, each rule with its remedy and reason. */
+function toWords(result: LintResult): Lines {
+  const { target, version, against, files, objects, excluded, knowsImages, findings, unused } = result;
+  const name = version === undefined || version === target ? target : `${target}: OpenShift ${version}`;
+  const title = `${name}; ${formatCount(objects, 'object')} in ${formatCount(files, 'file')} checked`;
+  const notes = [
+    ...(excluded > 0 ? [`${formatCount(excluded, 'object')} left out: not for self-managed clusters by default.`] : []),
+    ...(knowsImages ? [] : ['Images are not compared with a release, because there is no image-references.']),
+    ...unused.map(({ rule, object }) => `The baseline has an entry without a finding: ${rule} of ${object}.`),
+  ];
+  const what = against === undefined ? 'Nothing' : `Nothing that ${against} does not have`;
+  const groups = [...Map.groupBy(findings, ({ rule }) => rule).values()].flatMap(describeGroup);
+  return new Lines(title, ...notes, ...(findings.length === 0 ? [`${what} was found that needs a registry.`] : groups));
+}
+
+function describeGroup(findings: readonly Finding[]): string[] {
+  const [first] = findings;
+  if (!first) return [];
+  const rest = findings.length - shown;
+  return [
+    '',
+    `${first.severity} ${first.rule} (${findings.length})`,
+    `  ${first.why}`,
+    `  ${first.remedy}`,
+    ...findings.slice(0, shown).flatMap(describeFinding),
+    ...(rest > 0 ? [`  - … and ${rest} more: -o json lists them all`] : []),
+  ];
+}
+
+function describeFinding({ component, object, file, line, field, message, status, until = '' }: Finding): string[] {
+  const statusNote = {
+    new: '',
+    known: ` (known until ${until})`,
+    expired: ` (the baseline entry ended on ${until})`,
+    incomplete: ' (the baseline entry lacks a reason or an end date)',
+  }[status];
+  const subject = object.kind === 'File' ? '' : `${formatSubject(object)} of ${component}, `;
+  return [`  - ${message}${statusNote}`, `    ${subject}${file}:${line}${field === '' ? '' : ` ${field}`}`];
+}
+
+/** Formats a result as JUnit XML: a suite for each rule, a case for each finding, and one for each rule that found nothing. */
+function toJunit(result: LintResult): string {
+  const suites = allRules.map(({ id }) => {
+    const findings = result.findings.filter(({ rule }) => rule === id);
+    const skipped = findings.filter(({ status }) => status === 'known').length;
+    const cases = findings.map((finding) => toCase(finding, fails(result, finding)));
+    const passed = { classname: id, name: 'no finding', time: 0 };
+    return { name: id, skipped, time: 0, cases: cases.length > 0 ? cases : [passed] };
+  });
+  return formatJunit(`lint ${result.target}`, suites);
+}
+
+function toCase(finding: Finding, isFailure: boolean): JunitCase {
+  const { rule, severity, component, object, file, line, field, message, why, remedy, status, reason = '' } = finding;
+  const test = { classname: `${rule}.${component}`, name: `${formatSubject(object)} ${field}`.trim(), time: 0 };
+  if (status === 'known') return { ...test, skipped: reason };
+  const details = [`${component}: ${file}:${line}`, field, why, remedy].filter((line) => line !== '').join('\n');
+  if (isFailure) return { ...test, failure: { type: severity, message, details } };
+  return { ...test, output: `${severity}: ${message}\n${details}` };
+}

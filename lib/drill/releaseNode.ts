@@ -1,0 +1,40 @@
+import type { Cluster } from '../cluster/client.ts';
+import {
+  lastDrillAnnotation,
+  readRunningDrill,
+  runningDrillAnnotation,
+  type DrillRecord,
+  type RunningDrill,
+} from '../readiness/preflight/drillRecord.ts';
+
+/** Returns the reference of a Node. */
+export function nodeReference(name: string) {
+  return { apiVersion: 'v1', kind: 'Node', metadata: { name } } as const;
+}
+
+/** Marks a node as one with a drill, and cordons it if the drill says so, in one write. */
+export async function claimNode(cluster: Cluster, name: string, drill: RunningDrill): Promise<void> {
+  await cluster.patch(nodeReference(name), {
+    metadata: { annotations: { [runningDrillAnnotation]: JSON.stringify(drill) } },
+    ...(drill.cordoned && { spec: { unschedulable: true } }),
+  });
+}
+
+/**
+ * Ends the drill of a node in its Node object, in one write: removes the mark, uncordons the node if the drill has
+ * cordoned it, and records the end. Does nothing without a mark. `describe` gets the drill that was running.
+ */
+export async function releaseNode(
+  cluster: Cluster,
+  name: string,
+  describe: (drill: RunningDrill) => DrillRecord,
+): Promise<void> {
+  const node = await cluster.read(nodeReference(name));
+  const drill = node && readRunningDrill(node);
+  if (!drill) return;
+  const annotations = { [runningDrillAnnotation]: null, [lastDrillAnnotation]: JSON.stringify(describe(drill)) };
+  await cluster.patch(nodeReference(name), {
+    metadata: { annotations },
+    ...(drill.cordoned && { spec: { unschedulable: null } }),
+  });
+}
