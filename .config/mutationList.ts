@@ -25,12 +25,12 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
   ],
   'test/mirroring/prune/pruneGuard.test.ts': [
     [
-      'lib/mirroring/pruneGuard.ts',
+      'lib/mirroring/prune/pruneGuard.ts',
       '      await checkNotPruned(storesOf(copied));\n      await checkStillThere(copied);',
       '      await checkStillThere(copied);\n      await checkNotPruned(storesOf(copied));',
     ],
     [
-      'lib/mirroring/pruneGuard.ts',
+      'lib/mirroring/prune/pruneGuard.ts',
       '      await checkNotPruned(storesOf(copied));\n      await checkStillThere(copied);',
       '      await checkStillThere(copied);',
     ],
@@ -73,9 +73,9 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
     ],
   ],
   'test/registry-host/fileChange.test.ts': [
-    ['lib/registry-host/fileChange.ts', 'await file.chmod(old ? old.mode & 0o777 : mode);', ''],
-    ['lib/registry-host/fileChange.ts', 'await file.chown(old.uid, old.gid);', ';'],
-    ['lib/registry-host/fileChange.ts', 'old ? old.mode & 0o777 : mode', 'mode'],
+    ['lib/registry-host/installation/fileChange.ts', 'await file.chmod(old ? old.mode & 0o777 : mode);', ''],
+    ['lib/registry-host/installation/fileChange.ts', 'await file.chown(old.uid, old.gid);', ';'],
+    ['lib/registry-host/installation/fileChange.ts', 'old ? old.mode & 0o777 : mode', 'mode'],
   ],
   'test/cmd/upgrade-bundle/create/createDevice.test.ts': [
     ['lib/node/media/deviceWriter.ts', '    await file.sync();\n    if (head)', '    if (head)'],
@@ -139,12 +139,12 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
     ['lib/content/files/rootFolder.ts', 'if (identity !== this.#identity)', 'if (false)'],
   ],
   'test/node/replica.test.ts': [
-    ['lib/node/replica.ts', 'if (start > size) await file.truncate((start = 0));', ''],
-    ['lib/node/replica.ts', 'if (start <= verified) throw', 'if (start < verified) throw'],
-    ['lib/node/replica.ts', '      await file.truncate(verified);\n', ''],
-    ['lib/node/replica.ts', '    await file.sync();\n', ''],
+    ['lib/node/transfer/replica.ts', 'if (start > size) await file.truncate((start = 0));', ''],
+    ['lib/node/transfer/replica.ts', 'if (start <= verified) throw', 'if (start < verified) throw'],
+    ['lib/node/transfer/replica.ts', '      await file.truncate(verified);\n', ''],
+    ['lib/node/transfer/replica.ts', '    await file.sync();\n', ''],
     [
-      'lib/node/replica.ts',
+      'lib/node/transfer/replica.ts',
       'await renameDurably(partial, path);',
       "await (await import('node:fs/promises')).rename(partial, path);",
     ],
@@ -161,7 +161,7 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
     ],
     ['lib/content/archive/archiveWriter.ts', '      await this.#file.datasync();\n', ''],
     ['lib/content/archive/unfinished.ts', '  await syncFolder(dirname(path));\n', ''],
-    ['lib/bundle/sidecars.ts', '    await syncFolder(dirname(path));\n', ''],
+    ['lib/bundle/open/sidecars.ts', '    await syncFolder(dirname(path));\n', ''],
     [
       'lib/bundle/create/writeBundle.ts',
       '    await writer.finish();\n    await placeSidecars();',

@@ -32,7 +32,7 @@ const folders: readonly (readonly [folder: string, doors: string])[] = [
     'lib/content/archive',
     'archive archiveWriter digestThread layer layerReader sameBytes tarHeader tarLayout tarStream unfinished volumeDigests volumes writeTurn',
   ],
-  ['lib/location.ts', 'location'],
+  ['lib/content/store/location.ts', 'location'],
   ['lib/content/server', 'pageServer server'],
   ['lib/content/registry/auth', 'credentials'],
   ['lib/content/registry', 'mirrors registries relay transport'],
@@ -274,7 +274,7 @@ function packageOf(name: string): string | undefined {
 }
 
 /** Returns the folder of a file, as in `folders`. */
-const folderOf = (path: string): string => (path === 'lib/location.ts' ? path : dirname(path));
+const folderOf = (path: string): string => (path === 'lib/content/store/location.ts' ? path : dirname(path));
 
 const floorOf = (path: string): number => folders.findIndex(([folder]) => folder === folderOf(path));
 

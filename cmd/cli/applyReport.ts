@@ -1,6 +1,6 @@
 import { PluginError } from '../../lib/errors.ts';
-import type { ApplyOutcome } from '../../lib/cluster/apply.ts';
-import { formatObjectName } from '../../lib/cluster/compatibility.ts';
+import type { ApplyOutcome } from '../../lib/cluster/apply/apply.ts';
+import { formatObjectName } from '../../lib/cluster/objects/compatibility.ts';
 import { Lines, listBelow } from '../../lib/text.ts';
 import type { Terminal } from './terminal.ts';
 

@@ -1,8 +1,8 @@
-import { describeExtraImages } from '../../lib/bundle/signatureCheck.ts';
-import { type SkippedImage, splitReleases, type BundleMetadata } from '../../lib/bundle/metadata.ts';
+import { describeExtraImages } from '../../lib/bundle/open/signatureCheck.ts';
+import { type SkippedImage, splitReleases, type BundleMetadata } from '../../lib/bundle/metadata/metadata.ts';
 import { listBelow, formatBytes, shellWord } from '../../lib/text.ts';
 import type { Terminal } from './terminal.ts';
-import type { OSImageStreams } from '../../lib/release/osImageStreams.ts';
+import type { OSImageStreams } from '../../lib/release/payload/osImageStreams.ts';
 import type { Context } from '../../lib/context.ts';
 import { describeRisk } from '../../lib/release/graph/updatePath.ts';
 

@@ -1,5 +1,5 @@
-import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
-import type { SignedBundle } from '../../lib/bundle/signedBundle.ts';
+import type { VerifyTrust } from '../../lib/bundle/open/signatureCheck.ts';
+import type { SignedBundle } from '../../lib/bundle/open/signedBundle.ts';
 import { digestIn } from '../../lib/content/oci/reference.ts';
 import type { Arguments } from './command.ts';
 import { trustOptions } from './options.ts';

@@ -1,9 +1,9 @@
-import { openBundle } from '../../lib/bundle/open.ts';
+import { openBundle } from '../../lib/bundle/open/open.ts';
 import { RegistryOrigin } from '../../lib/bundle/create/origin.ts';
 import type { Context } from '../../lib/context.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';
 import { HostCommands } from '../../lib/node/machine/hostCommands.ts';
-import { ownAuthority } from '../../lib/registry-host/installation.ts';
+import { ownAuthority } from '../../lib/registry-host/installation/installation.ts';
 import { pushRelease, openRegistryRelease } from '../../lib/registry-host/releases/registryRelease.ts';
 import { createRegistryBundle, imagesOfBundle } from '../../lib/registry-host/releases/registryBundle.ts';
 import { loadReleaseImages, type RegistryRelease } from '../../lib/registry-host/releases/images.ts';
@@ -17,7 +17,7 @@ import { formatBytes, Lines, shellCommand } from '../../lib/text.ts';
 import { bundleFolderOption, formatOption, registryOptions } from '../cli/options.ts';
 import { findInstallation, podmanOption, registryHostOptions } from './options.ts';
 import { openReading, releaseDigestOption, targetImages, targetOptions } from './target.ts';
-import type { Bundle } from '../../lib/bundle/bundle.ts';
+import type { Bundle } from '../../lib/bundle/open/bundle.ts';
 import { inspectBundle } from '../../lib/bundle/inspect/inspect.ts';
 
 const { version: _version, ...imageOptions } = targetOptions;

@@ -24,7 +24,7 @@ import {
   renewalOptions,
   requestOf,
 } from './options.ts';
-import type { Installation } from '../../lib/registry-host/installation.ts';
+import type { Installation } from '../../lib/registry-host/installation/installation.ts';
 import { formatTable } from '../cli/format.ts';
 import { joinParagraphs, Lines } from '../../lib/text.ts';
 

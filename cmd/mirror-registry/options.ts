@@ -3,7 +3,7 @@ import { isAbsolute } from 'node:path';
 import { detectInstallation, type DetectedInstallation } from '../../lib/registry-host/detect/detect.ts';
 import { HostFiles } from '../../lib/node/machine/hostFiles.ts';
 import { HostCommands } from '../../lib/node/machine/hostCommands.ts';
-import { requireOwner } from '../../lib/registry-host/stateFolder.ts';
+import { requireOwner } from '../../lib/registry-host/installation/stateFolder.ts';
 import type { ExecutionRequest } from '../../lib/registry-host/change/openRegistry.ts';
 import { isHost, type RenewalOptions } from '../../lib/registry-host/certificates/renewal.ts';
 import type { DetectOptions } from '../../lib/registry-host/detect/scopes.ts';

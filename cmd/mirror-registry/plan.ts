@@ -8,7 +8,7 @@ import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { isSea } from 'node:sea';
 import { formatCheckTimer } from '../../lib/registry-host/change/checkTimer.ts';
-import type { Installation } from '../../lib/registry-host/installation.ts';
+import type { Installation } from '../../lib/registry-host/installation/installation.ts';
 
 /** `plan`: shows the changes of an upgrade. */
 export const command = defineCommand({

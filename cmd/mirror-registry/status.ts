@@ -1,4 +1,4 @@
-import type { Inherited, Installation } from '../../lib/registry-host/installation.ts';
+import type { Inherited, Installation } from '../../lib/registry-host/installation/installation.ts';
 import { findRevertible, findUnfinished, type Revertible } from '../../lib/registry-host/change/rollback.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatTable } from '../cli/format.ts';

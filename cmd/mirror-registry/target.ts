@@ -1,10 +1,14 @@
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { ownAuthority, defaultSqliteStorage, type Installation } from '../../lib/registry-host/installation.ts';
+import {
+  ownAuthority,
+  defaultSqliteStorage,
+  type Installation,
+} from '../../lib/registry-host/installation/installation.ts';
 import type { HostFiles } from '../../lib/node/machine/hostFiles.ts';
 import type { RegistryRelease, TargetImages } from '../../lib/registry-host/releases/images.ts';
 import { openRegistryRelease, type OpenedRepository } from '../../lib/registry-host/releases/registryRelease.ts';
-import { imagesOfVersion } from '../../lib/registry-host/versions.ts';
+import { imagesOfVersion } from '../../lib/registry-host/installation/versions.ts';
 import type { Reference } from '../../lib/content/oci/reference.ts';
 import { openRegistries } from '../cli/access.ts';
 import { checkImage, digestOption } from '../cli/values.ts';

@@ -1,4 +1,4 @@
-import type { Installation } from '../../lib/registry-host/installation.ts';
+import type { Installation } from '../../lib/registry-host/installation/installation.ts';
 import type { UpgradePlan } from '../../lib/registry-host/change/plan.ts';
 import { readDigest } from '../cli/values.ts';
 import { defineCommand } from '../cli/command.ts';

@@ -7,7 +7,7 @@ import { mirrorOptions } from './options.ts';
 import { Lines } from '../../lib/text.ts';
 import { resolveArchivedPath } from '../../lib/release/graph/archivedPath.ts';
 import { namesWith, readArchivedChannels, readServedChannels, versionsOf } from '../../lib/release/graph/channels.ts';
-import { readStoredReleases } from '../../lib/mirroring/releases.ts';
+import { readStoredReleases } from '../../lib/mirroring/mirror/releases.ts';
 import { parseArchitecture } from '../../lib/release/version.ts';
 import { openRegistries } from '../cli/access.ts';
 

@@ -1,6 +1,6 @@
 import { PluginError, nameSome } from '../../lib/errors.ts';
 import { pruneTarget, type PruneOutcome } from '../../lib/mirroring/prune/prune.ts';
-import { parseDestination, formatPlace } from '../../lib/mirroring/destination.ts';
+import { parseDestination, formatPlace } from '../../lib/mirroring/mirror/destination.ts';
 import { defineCommand } from '../cli/command.ts';
 import { clusterOptions, dryRunOf, outputOption, registryOptions, yesOption, askForYes } from '../cli/options.ts';
 import { openAccess } from '../cli/access.ts';

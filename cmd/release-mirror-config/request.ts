@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { PluginError } from '../../lib/errors.ts';
-import type { MirroringRequest, ReleaseChoice } from '../../lib/mirroring/request.ts';
-import { parseDestination } from '../../lib/mirroring/destination.ts';
+import type { MirroringRequest, ReleaseChoice } from '../../lib/mirroring/mirror/request.ts';
+import { parseDestination } from '../../lib/mirroring/mirror/destination.ts';
 import { parseArchitecture, requireDistinct } from '../../lib/release/version.ts';
 import type { Arguments } from '../cli/command.ts';
 import { readChannelRanges } from '../cli/channelRange.ts';

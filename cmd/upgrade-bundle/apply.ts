@@ -1,7 +1,7 @@
-import type { BundleEvidence } from '../../lib/bundle/identity.ts';
-import { allowBundle, type BundleRequest } from '../../lib/update/bundleRecord.ts';
-import { fitsSpec } from '../../lib/update/upgradeBundleDefinition.ts';
-import { backupModes, phaseOf, type UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
+import type { BundleEvidence } from '../../lib/bundle/open/identity.ts';
+import { allowBundle, type BundleRequest } from '../../lib/update/record/bundleRecord.ts';
+import { fitsSpec } from '../../lib/update/record/upgradeBundleDefinition.ts';
+import { backupModes, phaseOf, type UpgradeBundle } from '../../lib/update/record/upgradeBundle.ts';
 import { requireIgnorable, formatSubject } from '../../lib/cluster/finding.ts';
 import type { Context } from '../../lib/context.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';
@@ -9,7 +9,7 @@ import type { Cluster } from '../../lib/cluster/client.ts';
 import { isDigest, type Digest } from '../../lib/content/oci/digest.ts';
 import { digestIn } from '../../lib/content/oci/reference.ts';
 import { listDueAcknowledgements } from '../../lib/readiness/preflight/acknowledgements.ts';
-import { describeGate } from '../../lib/release/adminGates.ts';
+import { describeGate } from '../../lib/release/payload/adminGates.ts';
 import { defineCommand, inGroup, type Arguments } from '../cli/command.ts';
 import { dryRunOption, outputOption } from '../cli/options.ts';
 import { listPolicies, toPlainPolicies } from '../cli/trust.ts';
@@ -23,7 +23,7 @@ import {
   requireNamed,
 } from './namedBundle.ts';
 import { Lines, shellCommand } from '../../lib/text.ts';
-import { checkWindow, readNeeds, findWindow, usualNeeds } from '../../lib/update/maintenanceWindow.ts';
+import { checkWindow, readNeeds, findWindow, usualNeeds } from '../../lib/update/record/maintenanceWindow.ts';
 import { findLeftOut } from '../../lib/readiness/preflight/preflight.ts';
 import { suffixOf } from '../cli/applyReport.ts';
 import { describeWindow } from './status/statusView.ts';

@@ -2,7 +2,7 @@ import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import { recordArgument } from './status/statusView.ts';
 import { Lines } from '../../lib/text.ts';
-import { cleanRecords } from '../../lib/update/bundleRecord.ts';
+import { cleanRecords } from '../../lib/update/record/bundleRecord.ts';
 import { suffixOf } from '../cli/applyReport.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 

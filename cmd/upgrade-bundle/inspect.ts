@@ -3,7 +3,7 @@ import { bundleArgument, outputOption } from '../cli/options.ts';
 import { formatSbom, sbomFormats } from './report/sbom.ts';
 import { Lines, formatBytes, joinParagraphs } from '../../lib/text.ts';
 import { readBundleInventory, inspectRelease, type ReleaseInspection } from '../../lib/bundle/inspect/release.ts';
-import { openBundle } from '../../lib/bundle/open.ts';
+import { openBundle } from '../../lib/bundle/open/open.ts';
 import { tool } from '../cli/access.ts';
 import { formatReport } from './report/inspectPage.ts';
 import { countAttachments } from '../../lib/content/oci/attachment.ts';

@@ -1,9 +1,9 @@
-import { identifyBundle, parseIdentity, type BundleEvidence } from '../../lib/bundle/identity.ts';
+import { identifyBundle, parseIdentity, type BundleEvidence } from '../../lib/bundle/open/identity.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
 import { PluginError } from '../../lib/errors.ts';
-import type { BundleRequest } from '../../lib/update/bundleRecord.ts';
-import { fitsSpec } from '../../lib/update/upgradeBundleDefinition.ts';
-import type { Phase } from '../../lib/update/upgradeBundle.ts';
+import type { BundleRequest } from '../../lib/update/record/bundleRecord.ts';
+import { fitsSpec } from '../../lib/update/record/upgradeBundleDefinition.ts';
+import type { Phase } from '../../lib/update/record/upgradeBundle.ts';
 import { readSmallInput } from '../../lib/content/files/smallFile.ts';
 import { addAgentTrust, checkAgents } from '../../lib/update/install/agentTrustCheck.ts';
 import { inGroup, type Arguments, type CommandSession } from '../cli/command.ts';

@@ -1,6 +1,6 @@
-import { agentNamespace } from '../../lib/update/upgradeBundle.ts';
-import type { ObjectReference } from '../../lib/cluster/discovery.ts';
-import { formatObjectName } from '../../lib/cluster/compatibility.ts';
+import { agentNamespace } from '../../lib/update/record/upgradeBundle.ts';
+import type { ObjectReference } from '../../lib/cluster/objects/discovery.ts';
+import { formatObjectName } from '../../lib/cluster/objects/compatibility.ts';
 import { suffixOf, type DryRun } from '../cli/applyReport.ts';
 
 /**

@@ -24,7 +24,7 @@ import { formatSiteReport, formatSiteText } from '../../lib/config/siteReport.ts
 import { writeAtomically } from '../../lib/content/files/atomicWrite.ts';
 import { readReportKey } from '../../lib/update/report/reportKey.ts';
 import { formatPreflightPage } from './report/findingsPage.ts';
-import { openBundle } from '../../lib/bundle/open.ts';
+import { openBundle } from '../../lib/bundle/open/open.ts';
 import { sumSizes } from '../../lib/content/oci/descriptor.ts';
 import { addAgentTrust } from '../../lib/update/install/agentTrustCheck.ts';
 import { warnOfRisksIn } from '../cli/bundleFacts.ts';

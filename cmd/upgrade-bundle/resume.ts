@@ -1,5 +1,5 @@
-import { chooseRecord, listRecords, resumeUpdate } from '../../lib/update/bundleRecord.ts';
-import { isWaitingForWindow, phaseOf } from '../../lib/update/upgradeBundle.ts';
+import { chooseRecord, listRecords, resumeUpdate } from '../../lib/update/record/bundleRecord.ts';
+import { isWaitingForWindow, phaseOf } from '../../lib/update/record/upgradeBundle.ts';
 import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import { suffixOf } from '../cli/applyReport.ts';

@@ -1,5 +1,5 @@
 import { retainBundle, type Retention } from '../../lib/update/mirror/retainBundle.ts';
-import { phaseOf } from '../../lib/update/upgradeBundle.ts';
+import { phaseOf } from '../../lib/update/record/upgradeBundle.ts';
 import { defineCommand } from '../cli/command.ts';
 import { dryRunOption, outputOption } from '../cli/options.ts';
 import {

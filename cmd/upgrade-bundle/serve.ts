@@ -1,8 +1,8 @@
 import { once } from 'node:events';
 import { hostname } from 'node:os';
-import { openComplete } from '../../lib/bundle/deltaBase.ts';
+import { openComplete } from '../../lib/bundle/open/deltaBase.ts';
 import { serveBundle } from '../../lib/bundle/serve.ts';
-import { checkSigned } from '../../lib/bundle/signedBundle.ts';
+import { checkSigned } from '../../lib/bundle/open/signedBundle.ts';
 import { releaseRepository } from '../../lib/content/store/directory.ts';
 import { defineCommand } from '../cli/command.ts';
 import { baseOption, bundleArgument, registryOptions, signedImagesOption, trustOptions } from '../cli/options.ts';

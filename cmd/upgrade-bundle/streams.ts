@@ -1,21 +1,21 @@
 import type { Cluster } from '../../lib/cluster/client.ts';
 import type { Context } from '../../lib/context.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { readStreamsOf, type OSImageStreams } from '../../lib/release/osImageStreams.ts';
+import { readStreamsOf, type OSImageStreams } from '../../lib/release/payload/osImageStreams.ts';
 import {
   planOSImageStream,
   readStreamSite,
   writeOSImageStream,
   type StreamImages,
-} from '../../lib/update/osImageStreamWrite.ts';
+} from '../../lib/update/record/osImageStreamWrite.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { bundleArgument, clusterAccessOptions, outputOption } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 import { Lines } from '../../lib/text.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { formatYaml } from '../cli/format.ts';
-import { openBundle } from '../../lib/bundle/open.ts';
-import { checkSigned } from '../../lib/bundle/signedBundle.ts';
+import { openBundle } from '../../lib/bundle/open/open.ts';
+import { checkSigned } from '../../lib/bundle/open/signedBundle.ts';
 import { addAgentTrust } from '../../lib/update/install/agentTrustCheck.ts';
 
 /** `streams`: describes the operating system streams of a release in a cluster without a registry. */

@@ -1,4 +1,4 @@
-import { findDigest } from '../../lib/bundle/sidecars.ts';
+import { findDigest } from '../../lib/bundle/open/sidecars.ts';
 import { verifyBundle, type ExpectedDigest, type VerifyReport } from '../../lib/bundle/verify/verify.ts';
 import { PluginError } from '../../lib/errors.ts';
 import { digestOption, readDigest } from '../cli/values.ts';
@@ -14,8 +14,8 @@ import {
 } from '../cli/options.ts';
 import { Lines, formatBytes } from '../../lib/text.ts';
 import { listBadFiles, verdictError, verdictOf, describeDelta, listProblems } from './report/verdict.ts';
-import { addBases } from '../../lib/bundle/deltaBase.ts';
-import { openBundle } from '../../lib/bundle/open.ts';
+import { addBases } from '../../lib/bundle/open/deltaBase.ts';
+import { openBundle } from '../../lib/bundle/open/open.ts';
 import { readSigningKey, signReceipt } from '../../lib/bundle/verify/receipt.ts';
 import { listOtherKeys, loadExpectedKeys, type ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
 import { openRegistries, tool } from '../cli/access.ts';
@@ -26,7 +26,7 @@ import type { KeyObject } from 'node:crypto';
 import { basename } from 'node:path';
 import { countAttachments } from '../../lib/content/oci/attachment.ts';
 import { digestIn } from '../../lib/content/oci/reference.ts';
-import type { Problem, ProblemSubject } from '../../lib/bundle/bundle.ts';
+import type { Problem, ProblemSubject } from '../../lib/bundle/open/bundle.ts';
 import { formatJunit, type JunitCase } from '../cli/junit.ts';
 import type { Accents } from '../cli/colors.ts';
 import { formatFields, nameReleases } from '../cli/format.ts';

@@ -17,9 +17,9 @@ import {
 } from '../release/version.ts';
 import type { ContentSource } from '../content/store/store.ts';
 import { gatherContents } from './create/contents.ts';
-import type { BundleImage } from './images.ts';
-import { type BundleMetadata, splitReleases } from './metadata.ts';
-import { openBundle } from './open.ts';
+import type { BundleImage } from './metadata/images.ts';
+import { type BundleMetadata, splitReleases } from './metadata/metadata.ts';
+import { openBundle } from './open/open.ts';
 import { compareReleases, type ChangedImage } from './verify/changes.ts';
 
 /** The way to releases that are named by a version or an image. */

@@ -10,11 +10,11 @@ import type { Digest } from '../content/oci/digest.ts';
 import { blobsOf, walkManifests } from '../content/store/imageGraph.ts';
 import type { ContentSource, ContentStore } from '../content/store/store.ts';
 import { looksPacked } from '../content/archive/tarHeader.ts';
-import { listSignedImages } from './originalNames.ts';
+import { listSignedImages } from './metadata/originalNames.ts';
 import { gatherContents, warnOfImages, type Contents } from './create/contents.ts';
-import type { BundleImage } from './images.ts';
-import type { Bundle } from './bundle.ts';
-import type { SignedBundle } from './signedBundle.ts';
+import type { BundleImage } from './metadata/images.ts';
+import type { Bundle } from './open/bundle.ts';
+import type { SignedBundle } from './open/signedBundle.ts';
 
 /** Options for pushing. */
 export interface PushOptions {

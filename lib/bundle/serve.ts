@@ -15,7 +15,7 @@ import {
 import { isAttachment } from '../content/store/imageGraph.ts';
 import { warnOfImages } from './create/contents.ts';
 import { readImageManifest, type ContentSource, type LocalContent } from '../content/store/store.ts';
-import { entryKindOf, type Bundle } from './bundle.ts';
+import { entryKindOf, type Bundle } from './open/bundle.ts';
 
 /** The path of the whole tar on the server. */
 export const servedTar = '/bundle.tar';

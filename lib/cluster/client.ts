@@ -2,13 +2,13 @@ import { ignoring } from '../errors.ts';
 import { fieldsOf, listOf, textOf, type Fields } from '../fields.ts';
 import type { KubernetesObject } from '../config/manifest.ts';
 import type { Context } from '../context.ts';
-import { clusterVersionReference, readClusterVersion, type ClusterVersion } from './clusterVersion.ts';
-import { Discovery, type ObjectReference, type ServedKind } from './discovery.ts';
+import { clusterVersionReference, readClusterVersion, type ClusterVersion } from './version/clusterVersion.ts';
+import { Discovery, type ObjectReference, type ServedKind } from './objects/discovery.ts';
 import { Exchange, parseTimeout, type ExchangeOptions, Rehearsal, type DryRunMode } from './exchange.ts';
-import type { StoredObject } from './storedObject.ts';
+import type { StoredObject } from './objects/storedObject.ts';
 import { findTarget, type KubeconfigOptions, type KubeTarget } from './connection/kubeconfig.ts';
 import { PodExec, type PodCommand, type PodCommandResult } from './podExec.ts';
-import { ApiError } from './refusals.ts';
+import { ApiError } from './apply/refusals.ts';
 import { Session } from './connection/session.ts';
 import { awaitChange, watchObjects } from './watch.ts';
 

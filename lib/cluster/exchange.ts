@@ -7,7 +7,7 @@ import { explainNetworkError, interrupted, networkCode, readBody } from '../cont
 import { watchIdleTime } from '../content/http/idleTimeout.ts';
 import { parseRetryAfter, RetryBudget, TransientError, type RetryOptions } from '../content/http/retry.ts';
 import type { KubeTarget } from './connection/kubeconfig.ts';
-import { explainConnection, explainClusterRefusal, parseAnswer } from './refusals.ts';
+import { explainConnection, explainClusterRefusal, parseAnswer } from './apply/refusals.ts';
 import type { Access, Session } from './connection/session.ts';
 import { fieldsAt, fieldsOf, isFields, listOf, textOf, type Fields } from '../fields.ts';
 

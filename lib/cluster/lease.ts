@@ -6,7 +6,7 @@ import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, messageOf } from '../errors.ts';
 import type { Clock } from '../content/http/retry.ts';
 import type { Cluster } from './client.ts';
-import type { StoredObject } from './storedObject.ts';
+import type { StoredObject } from './objects/storedObject.ts';
 
 /** The spec of a Lease in JSON, where times are strings. */
 type LeaseSpec = Omit<V1LeaseSpec, 'acquireTime' | 'renewTime'> & {

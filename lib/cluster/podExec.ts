@@ -6,7 +6,7 @@ import type { Context } from '../context.ts';
 import { isPluginError, PluginError } from '../errors.ts';
 import { explainNetworkError, interrupted } from '../content/http/networkErrors.ts';
 import type { KubeTarget } from './connection/kubeconfig.ts';
-import { explainConnection, explainClusterRefusal, parseAnswer } from './refusals.ts';
+import { explainConnection, explainClusterRefusal, parseAnswer } from './apply/refusals.ts';
 import type { Access, Session } from './connection/session.ts';
 
 /** A command to run in a container of a pod. */

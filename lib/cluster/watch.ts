@@ -5,8 +5,8 @@ import { isPluginError, PluginError } from '../errors.ts';
 import { parseJson } from '../content/oci/syntax.ts';
 import { interrupted } from '../content/http/networkErrors.ts';
 import { RetryBudget, TransientError, type RetryOptions } from '../content/http/retry.ts';
-import type { StoredObject } from './storedObject.ts';
-import { ApiError } from './refusals.ts';
+import type { StoredObject } from './objects/storedObject.ts';
+import { ApiError } from './apply/refusals.ts';
 
 /** The requests that list and watch the objects of one kind. */
 export interface WatchedKind {

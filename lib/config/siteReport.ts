@@ -3,7 +3,7 @@ import { fieldsWith, isCount, isText, listWith, optional } from '../fields.ts';
 import { digestOf } from '../content/oci/digest.ts';
 import { parseJson } from '../content/oci/syntax.ts';
 import { createHash } from 'node:crypto';
-import type { AdminGate, GateConditions } from '../release/adminGates.ts';
+import type { AdminGate, GateConditions } from '../release/payload/adminGates.ts';
 
 /** A report is at most this large, in bytes. */
 export const siteReportLimit = 1024 * 1024;

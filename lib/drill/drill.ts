@@ -1,4 +1,4 @@
-import { listServed } from '../cluster/servedObjects.ts';
+import { listServed } from '../cluster/objects/servedObjects.ts';
 import { topologyOf } from '../readiness/preflight/operatorCheck.ts';
 import { surveyedKinds } from '../readiness/preflight/survey.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -6,12 +6,12 @@ import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../fields.ts';
 import { checkInterrupted, type Context } from '../context.ts';
 import { isPluginError, messageOf, PluginError, nameSome } from '../errors.ts';
 import type { Cluster } from '../cluster/client.ts';
-import type { StoredObject } from '../cluster/storedObject.ts';
+import type { StoredObject } from '../cluster/objects/storedObject.ts';
 import { awaitDone, type WaitOptions } from '../waiting.ts';
 import { readContainers } from '../readiness/lint/container.ts';
 import { parseReference } from '../content/oci/reference.ts';
 import type { DrillOutcome, RunningDrill, DrillRecord } from '../readiness/preflight/drillRecord.ts';
-import { readNode, isPoolNode } from '../readiness/preflight/node.ts';
+import { readNode, isPoolNode } from '../readiness/nodes/node.ts';
 import {
   checkDrain,
   checkNodes,

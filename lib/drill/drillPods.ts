@@ -1,5 +1,5 @@
 import { fieldsAt, fieldsOf, listOf, textOf } from '../fields.ts';
-import { conditionsOf, controllerOf, type StoredObject } from '../cluster/storedObject.ts';
+import { conditionsOf, controllerOf, type StoredObject } from '../cluster/objects/storedObject.ts';
 import { readContainers } from '../readiness/lint/container.ts';
 import { normalizeImage } from '../readiness/lint/image.ts';
 

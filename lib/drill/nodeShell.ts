@@ -15,7 +15,7 @@ import {
   type DrillRequest,
 } from '../node/runtime/drillRegistry.ts';
 import { parseJson } from '../content/oci/syntax.ts';
-import { agentNamespace } from '../update/upgradeBundle.ts';
+import { agentNamespace } from '../update/record/upgradeBundle.ts';
 import { shellCommand } from '../text.ts';
 
 const onHost = (words: string): string => `chroot /host ${words}`;

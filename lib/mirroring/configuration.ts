@@ -1,11 +1,11 @@
 import { stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
-import { type ConfigVerdict, judgeConfig } from '../bundle/configCheck.ts';
-import { holdsTar, openBundle } from '../bundle/open.ts';
-import { checkSigned } from '../bundle/signedBundle.ts';
-import { type VerifyTrust, verifyUntrusted } from '../bundle/signatureCheck.ts';
-import { applyManifests, type ApplyOptions, type ApplyOutcome } from '../cluster/apply.ts';
-import { checkKinds } from '../cluster/servedObjects.ts';
+import { type ConfigVerdict, judgeConfig } from '../bundle/metadata/configCheck.ts';
+import { holdsTar, openBundle } from '../bundle/open/open.ts';
+import { checkSigned } from '../bundle/open/signedBundle.ts';
+import { type VerifyTrust, verifyUntrusted } from '../bundle/open/signatureCheck.ts';
+import { applyManifests, type ApplyOptions, type ApplyOutcome } from '../cluster/apply/apply.ts';
+import { checkKinds } from '../cluster/objects/servedObjects.ts';
 import { parseManifests, readManifestTexts, type ManifestText } from './manifestFolder.ts';
 import { clusterCatalogKind } from '../config/catalogSource.ts';
 import type { ConfigManifest } from '../config/manifest.ts';
@@ -15,10 +15,10 @@ import { PluginError, firstMessage } from '../errors.ts';
 import { Registries } from '../content/registry/registries.ts';
 import { parseReleaseTag } from '../release/version.ts';
 import { Directory, releaseRepository } from '../content/store/directory.ts';
-import { parseLocation } from '../location.ts';
-import { withResumeHint, type MirroringAccess } from './request.ts';
-import { adaptMirrorSets } from './clusterConfig.ts';
-import { parseConfig, type ConfigText } from '../bundle/bundledConfig.ts';
+import { parseLocation } from '../content/store/location.ts';
+import { withResumeHint, type MirroringAccess } from './mirror/request.ts';
+import { adaptMirrorSets } from './mirror/clusterConfig.ts';
+import { parseConfig, type ConfigText } from '../bundle/metadata/bundledConfig.ts';
 
 /** The configuration to apply, and the options. */
 interface ApplyRequest extends ApplyOptions {

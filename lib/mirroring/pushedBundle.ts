@@ -1,14 +1,14 @@
-import type { Bundle } from '../bundle/bundle.ts';
+import type { Bundle } from '../bundle/open/bundle.ts';
 import { pushBundle, type PushOptions, type PushResult } from '../bundle/push.ts';
-import type { SignedBundle } from '../bundle/signedBundle.ts';
+import type { SignedBundle } from '../bundle/open/signedBundle.ts';
 import type { ConfigManifest } from '../config/manifest.ts';
 import { mirrorSetManifest } from '../config/mirrorSets.ts';
 import type { Context } from '../context.ts';
-import type { ApplyOptions } from '../cluster/apply.ts';
+import type { ApplyOptions } from '../cluster/apply/apply.ts';
 import { repositoryIn } from '../content/oci/reference.ts';
 import type { ContentStore } from '../content/store/store.ts';
-import { applyToCluster, checkCluster, checkRightsInCluster, type Applied } from './clusterConfig.ts';
-import { withResumeHint, type MirroringAccess } from './request.ts';
+import { applyToCluster, checkCluster, checkRightsInCluster, type Applied } from './mirror/clusterConfig.ts';
+import { withResumeHint, type MirroringAccess } from './mirror/request.ts';
 
 /** Options for pushing a bundle and applying its configuration. */
 export interface PushAndApplyOptions extends PushOptions, Pick<ApplyOptions, 'overwrite'> {

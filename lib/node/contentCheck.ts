@@ -1,5 +1,5 @@
 import { createHash, type Hash } from 'node:crypto';
-import type { Bundle } from '../bundle/bundle.ts';
+import type { Bundle } from '../bundle/open/bundle.ts';
 import { messageOf } from '../errors.ts';
 import { releaseRepository } from '../content/store/directory.ts';
 import { encodeHeader, endSize, roundToBlock } from '../content/archive/tarLayout.ts';
@@ -11,7 +11,7 @@ import {
   parseMetadata,
   type BlobRecord,
   type BundleMetadata,
-} from '../bundle/metadata.ts';
+} from '../bundle/metadata/metadata.ts';
 
 /** The size of the first header of a tar, in bytes. */
 const startSize = 512;

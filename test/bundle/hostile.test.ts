@@ -1,12 +1,12 @@
 import { mkdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
-import { parseConfig } from '../../lib/bundle/bundledConfig.ts';
+import { parseConfig } from '../../lib/bundle/metadata/bundledConfig.ts';
 import { inspectBundle } from '../../lib/bundle/inspect/inspect.ts';
-import { openBundle } from '../../lib/bundle/open.ts';
-import { checkSigned, type SignedBundle } from '../../lib/bundle/signedBundle.ts';
+import { openBundle } from '../../lib/bundle/open/open.ts';
+import { checkSigned, type SignedBundle } from '../../lib/bundle/open/signedBundle.ts';
 import { verifyBundle, type VerifyReport } from '../../lib/bundle/verify/verify.ts';
-import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
+import type { VerifyTrust } from '../../lib/bundle/open/signatureCheck.ts';
 import { formatManifest } from '../../lib/config/manifest.ts';
 import { mirrorSetManifest } from '../../lib/config/mirrorSets.ts';
 import { catalogSourceManifest } from '../../lib/config/catalogSource.ts';

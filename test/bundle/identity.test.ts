@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { appendFile, copyFile, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
-import { identifyBundle, type BundleIdentity } from '../../lib/bundle/identity.ts';
+import { identifyBundle, type BundleIdentity } from '../../lib/bundle/open/identity.ts';
 import { hexOf, type Digest } from '../../lib/content/oci/digest.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../support/context.ts';

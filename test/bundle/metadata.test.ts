@@ -1,5 +1,10 @@
 import { expect } from 'chai';
-import { encodeMetadata, formatMetadata, parseMetadata, type BundleMetadata } from '../../lib/bundle/metadata.ts';
+import {
+  encodeMetadata,
+  formatMetadata,
+  parseMetadata,
+  type BundleMetadata,
+} from '../../lib/bundle/metadata/metadata.ts';
 import { isPluginError } from '../../lib/errors.ts';
 import type { Digest } from '../../lib/content/oci/digest.ts';
 

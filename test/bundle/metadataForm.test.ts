@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { isDeepStrictEqual } from 'node:util';
 import { expect } from 'chai';
-import type { Bundle } from '../../lib/bundle/bundle.ts';
+import type { Bundle } from '../../lib/bundle/open/bundle.ts';
 import {
   encodeMetadata,
   metadataPath,
@@ -11,9 +11,9 @@ import {
   metadataValues,
   parseMetadata,
   type BundleMetadata,
-} from '../../lib/bundle/metadata.ts';
-import { openBundle } from '../../lib/bundle/open.ts';
-import { checkSigned } from '../../lib/bundle/signedBundle.ts';
+} from '../../lib/bundle/metadata/metadata.ts';
+import { openBundle } from '../../lib/bundle/open/open.ts';
+import { checkSigned } from '../../lib/bundle/open/signedBundle.ts';
 import { isPluginError } from '../../lib/errors.ts';
 import { repack } from '../support/archive/repack.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';

@@ -2,7 +2,7 @@ import { copyFile, mkdir, readdir, rename, symlink, unlink, writeFile } from 'no
 import { basename, dirname, join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { expect } from 'chai';
-import { openBundle } from '../../lib/bundle/open.ts';
+import { openBundle } from '../../lib/bundle/open/open.ts';
 import { openLocalOrigin } from '../../lib/bundle/create/localOrigin.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { hexOf } from '../../lib/content/oci/digest.ts';

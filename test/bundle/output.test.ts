@@ -2,7 +2,7 @@ import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promise
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { checkFolder, checkOutput, lockOf } from '../../lib/bundle/sidecars.ts';
+import { checkFolder, checkOutput, lockOf } from '../../lib/bundle/open/sidecars.ts';
 import { takeLock } from '../../lib/content/files/lock.ts';
 import { failureOf } from '../support/program/failure.ts';
 

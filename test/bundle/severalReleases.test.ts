@@ -1,11 +1,11 @@
 import { readdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
-import type { BundledRelease, BundleMetadata } from '../../lib/bundle/metadata.ts';
+import type { BundledRelease, BundleMetadata } from '../../lib/bundle/metadata/metadata.ts';
 import { formatSiteReport } from '../../lib/config/siteReport.ts';
 import type { ReleaseDiff } from '../../lib/bundle/diff.ts';
 import type { LintReport } from '../../lib/readiness/lint/lint.ts';
-import { openBundle } from '../../lib/bundle/open.ts';
+import { openBundle } from '../../lib/bundle/open/open.ts';
 import { planUpdate } from '../../lib/bundle/verify/updatePlan.ts';
 import { repack, type UnpackedBundle } from '../support/archive/repack.ts';
 import { addRelease, openWorkshop, runExecutable, runProgram, type Workshop } from '../support/content/creation.ts';

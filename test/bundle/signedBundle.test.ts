@@ -1,9 +1,9 @@
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { openBundle } from '../../lib/bundle/open.ts';
-import { checkSigned } from '../../lib/bundle/signedBundle.ts';
-import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
+import { openBundle } from '../../lib/bundle/open/open.ts';
+import { checkSigned } from '../../lib/bundle/open/signedBundle.ts';
+import type { VerifyTrust } from '../../lib/bundle/open/signatureCheck.ts';
 import type { Context } from '../../lib/context.ts';
 import { hexOf } from '../../lib/content/oci/digest.ts';
 import type { SignedRelease } from '../../lib/release/load.ts';

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { checkKinds } from '../../lib/cluster/servedObjects.ts';
+import { checkKinds } from '../../lib/cluster/objects/servedObjects.ts';
 import type { ConfigManifest } from '../../lib/config/manifest.ts';
 import { isPluginError } from '../../lib/errors.ts';
 

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { applyManifests, type ApplyOptions } from '../../lib/cluster/apply.ts';
+import { applyManifests, type ApplyOptions } from '../../lib/cluster/apply/apply.ts';
 import { formatManifest, type ConfigManifest, type KubernetesObject } from '../../lib/config/manifest.ts';
 import { signatureConfigMap, signatureLabel } from '../../lib/config/signatures.ts';
 import { digestOf } from '../../lib/content/oci/digest.ts';

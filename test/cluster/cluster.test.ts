@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { connectCluster } from '../../lib/cluster/client.ts';
-import { userOf, type Account } from '../../lib/update/accountAccess.ts';
+import { userOf, type Account } from '../../lib/update/record/accountAccess.ts';
 import { osImageStreamKind } from '../fakes/kubernetes/apiKinds.ts';
 import { readRights } from '../fakes/kubernetes/apiRights.ts';
 import { Refusal, statusAnswer } from '../fakes/kubernetes/apiStatus.ts';

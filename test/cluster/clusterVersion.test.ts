@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { listNeededReleases } from '../../lib/cluster/clusterVersion.ts';
+import { listNeededReleases } from '../../lib/cluster/version/clusterVersion.ts';
 
 describe('the releases that a cluster may need', () => {
   /** A history, latest first. An exclamation mark means that a version was not completed. */

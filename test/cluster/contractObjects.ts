@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { expect } from 'chai';
 import { fieldsOf, listOf } from '../../lib/fields.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
-import { ApiError } from '../../lib/cluster/refusals.ts';
+import { ApiError } from '../../lib/cluster/apply/refusals.ts';
 import { isPluginError, messageOf, PluginError, type ErrorCode } from '../../lib/errors.ts';
 import type { KubernetesObject } from '../../lib/config/manifest.ts';
 import { awaitDone } from '../../lib/waiting.ts';

@@ -4,12 +4,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { fieldsOf } from '../../lib/fields.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
-import { referenceOf } from '../../lib/cluster/discovery.ts';
-import type { StoredObject } from '../../lib/cluster/storedObject.ts';
-import { clusterVersionReference } from '../../lib/cluster/clusterVersion.ts';
+import { referenceOf } from '../../lib/cluster/objects/discovery.ts';
+import type { StoredObject } from '../../lib/cluster/objects/storedObject.ts';
+import { clusterVersionReference } from '../../lib/cluster/version/clusterVersion.ts';
 import { install } from '../../lib/update/install/install.ts';
 import { leadWithLease } from '../../lib/cluster/lease.ts';
-import { formatNodeReport } from '../../lib/update/nodeReport.ts';
+import { formatNodeReport } from '../../lib/update/record/nodeReport.ts';
 import { signatureManifests } from '../../lib/config/signatures.ts';
 import { controlRollout } from '../../lib/update/controller/rollout.ts';
 import {
@@ -20,8 +20,8 @@ import {
   upgradeBundleKind,
   type NodePhase,
   type UpgradeBundle,
-} from '../../lib/update/upgradeBundle.ts';
-import { upgradeBundleDefinition } from '../../lib/update/upgradeBundleDefinition.ts';
+} from '../../lib/update/record/upgradeBundle.ts';
+import { upgradeBundleDefinition } from '../../lib/update/record/upgradeBundleDefinition.ts';
 import { awaitDone } from '../../lib/waiting.ts';
 import type { KubernetesObject } from '../../lib/config/manifest.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';

@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { expect } from 'chai';
 import { digestOf } from '../../lib/content/oci/digest.ts';
-import type { StoredObject } from '../../lib/cluster/storedObject.ts';
-import { findDifferences, mergeManifest } from '../../lib/cluster/difference.ts';
+import type { StoredObject } from '../../lib/cluster/objects/storedObject.ts';
+import { findDifferences, mergeManifest } from '../../lib/cluster/apply/difference.ts';
 import { signatureConfigMap } from '../../lib/config/signatures.ts';
 
 const stored = (fields: object, metadata: object = {}): StoredObject => ({

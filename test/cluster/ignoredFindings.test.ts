@@ -7,7 +7,7 @@ import {
   nameIgnore,
   requireIgnorable,
 } from '../../lib/cluster/finding.ts';
-import { blocks } from '../../lib/cluster/platformStops.ts';
+import { blocks } from '../../lib/cluster/version/platformStops.ts';
 import { failureOf } from '../support/program/failure.ts';
 
 const web = { kind: 'PodDisruptionBudget', name: 'web', namespace: 'shop' };

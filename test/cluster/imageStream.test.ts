@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { importImages, type StreamImage } from '../../lib/mirroring/images.ts';
+import { importImages, type StreamImage } from '../../lib/mirroring/mirror/images.ts';
 import { connectTo, type ConnectedCluster } from '../support/cluster.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { ImportingServer } from '../fakes/kubernetes/importingServer.ts';

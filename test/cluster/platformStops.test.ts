@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { expect } from 'chai';
-import { platformStops } from '../../lib/cluster/platformStops.ts';
+import { platformStops } from '../../lib/cluster/version/platformStops.ts';
 
 const page = new URL('../../docs/how-to/check-a-cluster.md', import.meta.url);
 

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { listServed, readMatching } from '../../lib/cluster/servedObjects.ts';
+import { listServed, readMatching } from '../../lib/cluster/objects/servedObjects.ts';
 import { Refusal, statusAnswer } from '../fakes/kubernetes/apiStatus.ts';
 import { startCluster, type StartedCluster } from '../support/cluster.ts';
 

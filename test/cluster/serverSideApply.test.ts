@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { applyObjects, deleteObjects } from '../../lib/cluster/serverSideApply.ts';
+import { applyObjects, deleteObjects } from '../../lib/cluster/apply/serverSideApply.ts';
 import type { KubernetesObject } from '../../lib/config/manifest.ts';
 import { Refusal, statusAnswer } from '../fakes/kubernetes/apiStatus.ts';
 import { startCluster, type StartedCluster } from '../support/cluster.ts';

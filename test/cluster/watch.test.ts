@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import type { Cluster, ListOptions } from '../../lib/cluster/client.ts';
-import type { StoredObject } from '../../lib/cluster/storedObject.ts';
+import type { StoredObject } from '../../lib/cluster/objects/storedObject.ts';
 import type { ApiServerOptions, TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { startCluster, type StartedCluster } from '../support/cluster.ts';
 import { failureOf } from '../support/program/failure.ts';

@@ -5,7 +5,7 @@ import {
   parseDestination,
   releaseName,
   releaseOfTag,
-} from '../../lib/mirroring/destination.ts';
+} from '../../lib/mirroring/mirror/destination.ts';
 import { failureOf } from '../support/program/failure.ts';
 
 const release = { version: '4.12.4', arch: 'x86_64' } as const;

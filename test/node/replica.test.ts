@@ -10,13 +10,19 @@ import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { expect } from 'chai';
 import type { ArchiveFile } from '../../lib/content/archive/archive.ts';
-import { openBundle } from '../../lib/bundle/open.ts';
-import { openRemoteTar } from '../../lib/bundle/openTar.ts';
+import { openBundle } from '../../lib/bundle/open/open.ts';
+import { openRemoteTar } from '../../lib/bundle/open/openTar.ts';
 import { serveBundle } from '../../lib/bundle/serve.ts';
-import { openBaseBlobs } from '../../lib/node/baseBlobs.ts';
-import { baseBlobsPath, checkBundleDigest, checkWholeDigest, fetchBundle, hashBundle } from '../../lib/node/replica.ts';
-import type { BlobRecord } from '../../lib/bundle/metadata.ts';
-import { Transfer } from '../../lib/node/transfer.ts';
+import { openBaseBlobs } from '../../lib/node/transfer/baseBlobs.ts';
+import {
+  baseBlobsPath,
+  checkBundleDigest,
+  checkWholeDigest,
+  fetchBundle,
+  hashBundle,
+} from '../../lib/node/transfer/replica.ts';
+import type { BlobRecord } from '../../lib/bundle/metadata/metadata.ts';
+import { Transfer } from '../../lib/node/transfer/transfer.ts';
 import { digestOf, type Digest } from '../../lib/content/oci/digest.ts';
 import { Certificates } from '../../lib/content/http/certificates.ts';
 import { Connections } from '../../lib/content/http/connections.ts';

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { HostFiles } from '../../lib/node/machine/hostFiles.ts';
-import { checkWritable, readWithAttributes, replaceFile } from '../../lib/registry-host/fileChange.ts';
+import { checkWritable, readWithAttributes, replaceFile } from '../../lib/registry-host/installation/fileChange.ts';
 
 describe('replaceFile', () => {
   const target = { path: '/etc/file', within: '/' };

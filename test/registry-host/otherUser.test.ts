@@ -18,7 +18,7 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { HostCommands } from '../../lib/node/machine/hostCommands.ts';
 import { HostFiles } from '../../lib/node/machine/hostFiles.ts';
-import { StateFolder, takeStateLock } from '../../lib/registry-host/stateFolder.ts';
+import { StateFolder, takeStateLock } from '../../lib/registry-host/installation/stateFolder.ts';
 import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
 import { failureOf } from '../support/program/failure.ts';

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { compareTags, imagesOfVersion, knownVersions } from '../../lib/registry-host/versions.ts';
+import { compareTags, imagesOfVersion, knownVersions } from '../../lib/registry-host/installation/versions.ts';
 import { makeFixture } from '../fakes/mirror-registry/mirrorRegistry.ts';
 import { planFixture } from '../fakes/mirror-registry/mirrorRegistryPlan.ts';
 import { imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { stringify } from 'yaml';
-import { listGates, readPayloadGates } from '../../lib/release/adminGates.ts';
+import { listGates, readPayloadGates } from '../../lib/release/payload/adminGates.ts';
 import { makeContext } from '../support/context.ts';
 
 const metadata = { name: 'admin-gates', namespace: 'openshift-config-managed' };

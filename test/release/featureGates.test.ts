@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { stringify } from 'yaml';
-import { readFeatureSets } from '../../lib/release/featureGates.ts';
+import { readFeatureSets } from '../../lib/release/payload/featureGates.ts';
 import { makeContext } from '../support/context.ts';
 import { featureGateFile, pinningFiles } from '../support/release/pinning.ts';
 

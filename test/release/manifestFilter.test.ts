@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { exclusionOf, listedFeatureSets, type ManifestFilter } from '../../lib/release/manifestFilter.ts';
+import { exclusionOf, listedFeatureSets, type ManifestFilter } from '../../lib/release/payload/manifestFilter.ts';
 
 const profile = 'self-managed-high-availability';
 const own = { [`include.release.openshift.io/${profile}`]: 'true' };

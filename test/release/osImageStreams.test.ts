@@ -1,7 +1,15 @@
 import { expect } from 'chai';
 import { stringify } from 'yaml';
-import { formatOSImageStream, installedVersionOf, readStreamTarget } from '../../lib/release/osImageStreamObject.ts';
-import { readOSImageStreams, type OSImageStreams, type StreamOptions } from '../../lib/release/osImageStreams.ts';
+import {
+  formatOSImageStream,
+  installedVersionOf,
+  readStreamTarget,
+} from '../../lib/release/payload/osImageStreamObject.ts';
+import {
+  readOSImageStreams,
+  type OSImageStreams,
+  type StreamOptions,
+} from '../../lib/release/payload/osImageStreams.ts';
 import { readPayloadManifests } from '../../lib/release/release.ts';
 import { Directory } from '../../lib/content/store/directory.ts';
 import { makeContext } from '../support/context.ts';

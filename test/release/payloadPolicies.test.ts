@@ -1,7 +1,7 @@
 import { generateKeyPairSync } from 'node:crypto';
 import { expect } from 'chai';
 import { parse, stringify } from 'yaml';
-import { readPayloadPolicies } from '../../lib/release/featureGates.ts';
+import { readPayloadPolicies } from '../../lib/release/payload/featureGates.ts';
 import { isEnforcedByDefault, policiesFor } from '../../lib/release/sigstore/imagePolicy.ts';
 import { parseReference } from '../../lib/content/oci/reference.ts';
 import { makeContext } from '../support/context.ts';

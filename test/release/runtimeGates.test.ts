@@ -4,7 +4,7 @@ import {
   listRequiredGates,
   listRuntimeGates,
   type GateConditions,
-} from '../../lib/release/adminGates.ts';
+} from '../../lib/release/payload/adminGates.ts';
 
 /** A cluster to which no operator adds a gate. */
 const plain: GateConditions = {

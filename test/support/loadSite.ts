@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { openBundle } from '../../lib/bundle/open.ts';
+import { openBundle } from '../../lib/bundle/open/open.ts';
 import type { Digest } from '../../lib/content/oci/digest.ts';
 import { digestIn } from '../../lib/content/oci/reference.ts';
 import type { StoreImage } from '../../lib/node/images/imageStore.ts';

@@ -3,7 +3,7 @@ import { isIP } from 'node:net';
 import { join } from 'node:path';
 import { createConstrainedAuthority, createServerCertificate } from '../../lib/certificates/issuing.ts';
 import { digestOf } from '../../lib/content/oci/digest.ts';
-import { replicaPath } from '../../lib/node/replica.ts';
+import { replicaPath } from '../../lib/node/transfer/replica.ts';
 import { mirrorPort } from '../../lib/update/mirror/mirrorUnit.ts';
 
 /**

@@ -3,7 +3,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
-import { readReport, reportKind } from '../../lib/update/nodeReport.ts';
+import { readReport, reportKind } from '../../lib/update/record/nodeReport.ts';
 import { digestOf, type Digest } from '../../lib/content/oci/digest.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { extraImage } from '../support/release/extraImage.ts';

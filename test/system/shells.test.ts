@@ -5,8 +5,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { buildExecutables } from '../../.config/executables.ts';
 import { hookOf } from '../../cmd/upgrade-bundle/shell-hook/shellHook.ts';
-import { upgradeBundleKind } from '../../lib/update/upgradeBundle.ts';
-import { upgradeBundleDefinition } from '../../lib/update/upgradeBundleDefinition.ts';
+import { upgradeBundleKind } from '../../lib/update/record/upgradeBundle.ts';
+import { upgradeBundleDefinition } from '../../lib/update/record/upgradeBundleDefinition.ts';
 import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
 

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { digestOf, hexOf, type Digest } from '../../lib/content/oci/digest.ts';
 import { gatherTrust, noTrust, type AgentTrust } from '../../lib/update/install/agentTrust.ts';
-import type { Phase } from '../../lib/update/upgradeBundle.ts';
+import type { Phase } from '../../lib/update/record/upgradeBundle.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext } from '../support/context.ts';
 import { requireLoopDevices, type Drive } from '../support/loopDevice.ts';

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
-import { formatNodeReport } from '../../lib/update/nodeReport.ts';
-import { upgradeBundleDefinition } from '../../lib/update/upgradeBundleDefinition.ts';
+import { formatNodeReport } from '../../lib/update/record/nodeReport.ts';
+import { upgradeBundleDefinition } from '../../lib/update/record/upgradeBundleDefinition.ts';
 import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { openInBrowser, type BrowserPage } from '../support/browser.ts';
 import { runProgram, startProgram, type Running } from '../support/content/creation.ts';

@@ -1,9 +1,9 @@
 import { chmod, readFile, rename, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { openBundle } from '../../lib/bundle/open.ts';
-import type { VerifyTrust } from '../../lib/bundle/signatureCheck.ts';
-import { gatherFacts, readEvidence, readFacts, type BundleFacts } from '../../lib/update/bundleFacts.ts';
+import { openBundle } from '../../lib/bundle/open/open.ts';
+import type { VerifyTrust } from '../../lib/bundle/open/signatureCheck.ts';
+import { gatherFacts, readEvidence, readFacts, type BundleFacts } from '../../lib/update/record/bundleFacts.ts';
 import { parseManifest } from '../../lib/content/oci/descriptor.ts';
 import { digestIn } from '../../lib/content/oci/reference.ts';
 import { digestOf, type Digest } from '../../lib/content/oci/digest.ts';

@@ -7,9 +7,9 @@ import {
   cleanRecords,
   listRecords,
   resumeUpdate,
-} from '../../lib/update/bundleRecord.ts';
-import type { UpgradeBundle } from '../../lib/update/upgradeBundle.ts';
-import { upgradeBundleDefinition } from '../../lib/update/upgradeBundleDefinition.ts';
+} from '../../lib/update/record/bundleRecord.ts';
+import type { UpgradeBundle } from '../../lib/update/record/upgradeBundle.ts';
+import { upgradeBundleDefinition } from '../../lib/update/record/upgradeBundleDefinition.ts';
 import type { Digest } from '../../lib/content/oci/digest.ts';
 import type { TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { connectTo, startCluster, type StartedCluster } from '../support/cluster.ts';

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { findReason } from '../../lib/update/conditions.ts';
+import { findReason } from '../../lib/update/record/conditions.ts';
 
 describe('findReason', () => {
   const find = (...conditions: readonly (readonly [type: string, status: string, reason: string])[]) =>

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { leaveOutExtras } from '../../lib/update/extraImages.ts';
+import { leaveOutExtras } from '../../lib/update/record/extraImages.ts';
 import { RolloutSite } from '../fakes/cluster/rollout.ts';
 import { platformImage } from '../fakes/cluster/site.ts';
 import { makeFacts, release, upgradeBundle } from '../fakes/cluster/updatingSite.ts';

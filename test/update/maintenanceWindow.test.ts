@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { checkWindow, findWindow, formatWindowTime } from '../../lib/update/maintenanceWindow.ts';
+import { checkWindow, findWindow, formatWindowTime } from '../../lib/update/record/maintenanceWindow.ts';
 import { failureOf } from '../support/program/failure.ts';
 
 const at = (text: string): number => Date.parse(text);

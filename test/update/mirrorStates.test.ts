@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { mirrorStateFile } from '../../lib/node/machine/host.ts';
-import { listMirrorStates, readMirrorState, formatNodeReport } from '../../lib/update/nodeReport.ts';
+import { listMirrorStates, readMirrorState, formatNodeReport } from '../../lib/update/record/nodeReport.ts';
 import { startCluster } from '../support/cluster.ts';
 import { failureOf } from '../support/program/failure.ts';
 

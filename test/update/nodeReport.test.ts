@@ -1,6 +1,6 @@
 import { expect } from 'chai';
-import { formatNodeReport, readReport } from '../../lib/update/nodeReport.ts';
-import type { NodeProgress } from '../../lib/update/upgradeBundle.ts';
+import { formatNodeReport, readReport } from '../../lib/update/record/nodeReport.ts';
+import type { NodeProgress } from '../../lib/update/record/upgradeBundle.ts';
 
 const progress: NodeProgress = {
   name: 'a',

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { awaitThat } from '../../lib/update/poolRollout.ts';
+import { awaitThat } from '../../lib/update/record/poolRollout.ts';
 import { makeContext } from '../support/context.ts';
 
 describe('awaitThat', () => {

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { Redactor } from '../../lib/update/redaction.ts';
+import { Redactor } from '../../lib/update/gather/redaction.ts';
 
 /** Passwords as people choose them. Each test adds a number, so that a rest is found. */
 const passwords = ['HUNTER', "it's", 'p@ss', 'a,b', 'x/y', 'Über', '"q', '100%'];

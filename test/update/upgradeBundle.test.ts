@@ -3,7 +3,7 @@ import { expect } from 'chai';
 import { parse } from 'yaml';
 import { readFile } from 'node:fs/promises';
 import { connectCluster, type Cluster } from '../../lib/cluster/client.ts';
-import { type StoredObject } from '../../lib/cluster/storedObject.ts';
+import { type StoredObject } from '../../lib/cluster/objects/storedObject.ts';
 import {
   activeBundle,
   mayLoad,
@@ -11,8 +11,8 @@ import {
   upgradeBundleApi,
   type Phase,
   type UpgradeBundle,
-} from '../../lib/update/upgradeBundle.ts';
-import { upgradeBundleDefinition } from '../../lib/update/upgradeBundleDefinition.ts';
+} from '../../lib/update/record/upgradeBundle.ts';
+import { upgradeBundleDefinition } from '../../lib/update/record/upgradeBundleDefinition.ts';
 import { formatManifest, type KubernetesObject } from '../../lib/config/manifest.ts';
 import { startApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { makeBundle } from '../support/content/bundle.ts';

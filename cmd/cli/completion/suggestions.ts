@@ -1,7 +1,7 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type FindValues, findCandidates, type Completion, type TypedLine } from './candidates.ts';
-import { upgradeBundleKind } from '../../../lib/update/upgradeBundle.ts';
+import { upgradeBundleKind } from '../../../lib/update/record/upgradeBundle.ts';
 import type { Arguments, Program } from '../command.ts';
 
 /**
@@ -24,7 +24,7 @@ export function suggestionsFrom(environment: NodeJS.ProcessEnv, timeout = 2000):
       case 'bundles':
         return findBundles(typed, environment['HOME']);
       case 'registry-versions':
-        return (await import('../../../lib/registry-host/versions.ts')).knownVersions();
+        return (await import('../../../lib/registry-host/installation/versions.ts')).knownVersions();
       case 'versions':
         return findVersions(values['from-dir']?.at(-1), values['output']?.at(-1) ?? '.', signal);
       case 'components':
@@ -76,7 +76,7 @@ async function findComponents(bundle: string | undefined, signal: AbortSignal): 
 }
 
 async function readMetadata(path: string, signal: AbortSignal) {
-  const { openBundle } = await import('../../../lib/bundle/open.ts');
+  const { openBundle } = await import('../../../lib/bundle/open/open.ts');
   const context = { signal, log: () => undefined, onEvent: () => undefined };
   await using bundle = await openBundle(path, context);
   return bundle.metadata;

@@ -12,7 +12,7 @@ import { readImageList } from '../../cli/imageList.ts';
 import { checkArguments, checkPatch, configArguments, readSiteReport, createRequestOf } from './createRequest.ts';
 import { withoutUrlPasswords, Lines, shellWord, formatBytes } from '../../../lib/text.ts';
 import { basename } from 'node:path';
-import type { BundleBase, BundledRelease } from '../../../lib/bundle/metadata.ts';
+import type { BundleBase, BundledRelease } from '../../../lib/bundle/metadata/metadata.ts';
 import { formatFields, formatVolumes, nameReleases } from '../../cli/format.ts';
 import { describeCatalogs, toPlainCatalogs } from './catalogs.ts';
 import { describePolicies, toPlainPolicies } from '../../cli/trust.ts';

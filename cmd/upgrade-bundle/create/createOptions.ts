@@ -1,4 +1,4 @@
-import { smallestReportSpace } from '../../../lib/bundle/metadata.ts';
+import { smallestReportSpace } from '../../../lib/bundle/metadata/metadata.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { checkImage, parseSize } from '../../cli/values.ts';
 import { inGroup, type Arguments } from '../../cli/command.ts';

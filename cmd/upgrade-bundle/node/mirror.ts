@@ -13,8 +13,8 @@ import {
 import { hostOptions } from './nodeOptions.ts';
 import { mirrorFile } from '../../../lib/node/machine/host.ts';
 import type { Lines } from '../../../lib/text.ts';
-import { openComplete } from '../../../lib/bundle/deltaBase.ts';
-import { checkSigned } from '../../../lib/bundle/signedBundle.ts';
+import { openComplete } from '../../../lib/bundle/open/deltaBase.ts';
+import { checkSigned } from '../../../lib/bundle/open/signedBundle.ts';
 import { openRegistries } from '../../cli/access.ts';
 import { warnOfExtraImages } from '../../cli/bundleFacts.ts';
 import { trustOf } from '../../cli/trust.ts';

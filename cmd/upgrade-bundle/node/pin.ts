@@ -1,6 +1,6 @@
-import { listContainerImages } from '../../../lib/bundle/images.ts';
-import { openBundle } from '../../../lib/bundle/open.ts';
-import { checkSigned } from '../../../lib/bundle/signedBundle.ts';
+import { listContainerImages } from '../../../lib/bundle/metadata/images.ts';
+import { openBundle } from '../../../lib/bundle/open/open.ts';
+import { checkSigned } from '../../../lib/bundle/open/signedBundle.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { writePins, unpinImages, type PinResult } from '../../../lib/node/runtime/pins.ts';
 import { defineCommand, type CommandSession } from '../../cli/command.ts';

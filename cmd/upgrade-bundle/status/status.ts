@@ -1,20 +1,24 @@
-import { conditionsOf } from '../../../lib/cluster/storedObject.ts';
+import { conditionsOf } from '../../../lib/cluster/objects/storedObject.ts';
 import {
   hasEnded,
   isAbortRequested,
   phaseOf,
   upgradeBundleApi,
   type UpgradeBundle,
-} from '../../../lib/update/upgradeBundle.ts';
+} from '../../../lib/update/record/upgradeBundle.ts';
 import { ignoring, PluginError } from '../../../lib/errors.ts';
-import { listMirrorStates, type NodeMirror } from '../../../lib/update/nodeReport.ts';
+import { listMirrorStates, type NodeMirror } from '../../../lib/update/record/nodeReport.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { Lines, formatBytes } from '../../../lib/text.ts';
-import { chooseRecord, followRecord, listRecords, readElapsed } from '../../../lib/update/bundleRecord.ts';
+import { chooseRecord, followRecord, listRecords, readElapsed } from '../../../lib/update/record/bundleRecord.ts';
 import { describeClocks, describeSilence } from '../../../lib/update/install/agentSilence.ts';
 import { compareAgents, readAgentVersion } from '../../../lib/update/install/agentVersion.ts';
 import { describeSilentMirrors, silentAdvice } from '../../../lib/update/mirror/mirrorSite.ts';
-import { planClusterRestore, type ClusterRestore, type RestoreStep } from '../../../lib/update/clusterRestore.ts';
+import {
+  planClusterRestore,
+  type ClusterRestore,
+  type RestoreStep,
+} from '../../../lib/update/record/clusterRestore.ts';
 import { isDataForm, openEventFormat, breakHanging, formatFields } from '../../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../../cli/options.ts';
 import { openCluster } from '../../cli/clusterAccess.ts';

@@ -1,4 +1,4 @@
-import { phaseOf, type NodeProgress, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
+import { phaseOf, type NodeProgress, type UpgradeBundle } from '../../../lib/update/record/upgradeBundle.ts';
 import type { Accents } from '../../cli/colors.ts';
 import { breakHanging, formatBar, formatCount, formatFields, formatTable } from '../../cli/format.ts';
 import { formatBytes, Lines } from '../../../lib/text.ts';

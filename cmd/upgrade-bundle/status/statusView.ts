@@ -1,7 +1,7 @@
-import { conditionsOf } from '../../../lib/cluster/storedObject.ts';
+import { conditionsOf } from '../../../lib/cluster/objects/storedObject.ts';
 import { messageOf, nameSome } from '../../../lib/errors.ts';
-import { findWindow, formatWindowTime, usualNeeds } from '../../../lib/update/maintenanceWindow.ts';
-import type { NodeMirror } from '../../../lib/update/nodeReport.ts';
+import { findWindow, formatWindowTime, usualNeeds } from '../../../lib/update/record/maintenanceWindow.ts';
+import type { NodeMirror } from '../../../lib/update/record/nodeReport.ts';
 import {
   hasEnded,
   isAbortRequested,
@@ -13,7 +13,7 @@ import {
   type NodeProgress,
   type UpgradeBundle,
   withdrawAbort,
-} from '../../../lib/update/upgradeBundle.ts';
+} from '../../../lib/update/record/upgradeBundle.ts';
 import type { Accent, Accents } from '../../cli/colors.ts';
 import { formatCount, formatDuration } from '../../cli/format.ts';
 import type { OptionRecord } from '../../cli/command.ts';

@@ -1,7 +1,7 @@
 import type { Context } from '../../../lib/context.ts';
 import { isPluginError } from '../../../lib/errors.ts';
 import { servePage } from '../../../lib/content/server/pageServer.ts';
-import type { NodeProgress, UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
+import type { NodeProgress, UpgradeBundle } from '../../../lib/update/record/upgradeBundle.ts';
 import { formatBytes } from '../../../lib/text.ts';
 import type { Terminal } from '../../cli/terminal.ts';
 import { accentOf, describeImages, viewStatus, type ClusterStatus } from './statusView.ts';

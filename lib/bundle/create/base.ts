@@ -4,15 +4,15 @@ import { parseAttachmentTag } from '../../content/oci/attachment.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { formatReference, parseReference, type Reference } from '../../content/oci/reference.ts';
 import { findRelease } from '../../release/load.ts';
-import { isReadForStreams } from '../../release/osImageStreams.ts';
+import { isReadForStreams } from '../../release/payload/osImageStreams.ts';
 import { readPayload } from '../../release/release.ts';
 import type { Architecture } from '../../release/version.ts';
 import { gatherContents, type Contents } from './contents.ts';
-import { listImages } from '../images.ts';
-import type { BlobRecord, BundleBase } from '../metadata.ts';
-import { openBundle } from '../open.ts';
+import { listImages } from '../metadata/images.ts';
+import type { BlobRecord, BundleBase } from '../metadata/metadata.ts';
+import { openBundle } from '../open/open.ts';
 import type { BundleOrigin } from './origin.ts';
-import { entryKindOf } from '../bundle.ts';
+import { entryKindOf } from '../open/bundle.ts';
 
 /** The base of a delta bundle: a bundle or mirror directory, or a release whose manifests list its blobs. */
 export type BaseRequest =

@@ -12,8 +12,8 @@ import { formatReference, parseReference, type Reference } from '../../content/o
 import { goArchitecture, type Architecture } from '../../release/version.ts';
 import type { DerivedImage } from '../../content/store/derivedImage.ts';
 import type { ContentSource } from '../../content/store/store.ts';
-import { resolveExtraImage, resolveExtraImages, type ExtraImage } from '../images.ts';
-import type { SkippedImage } from '../metadata.ts';
+import { resolveExtraImage, resolveExtraImages, type ExtraImage } from '../metadata/images.ts';
+import type { SkippedImage } from '../metadata/metadata.ts';
 import type { StoredBlob } from './contents.ts';
 import type { BundleOrigin } from './origin.ts';
 import { listBelow } from '../../text.ts';

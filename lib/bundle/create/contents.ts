@@ -12,7 +12,7 @@ import {
   type StoredManifests,
 } from '../../content/store/imageGraph.ts';
 import type { ContentSource } from '../../content/store/store.ts';
-import type { BundleImage } from '../images.ts';
+import type { BundleImage } from '../metadata/images.ts';
 
 /** A configuration or layer, with the images that need it. */
 export interface StoredBlob {

@@ -6,7 +6,7 @@ import type { Digest } from '../../content/oci/digest.ts';
 import { formatReference, type Reference } from '../../content/oci/reference.ts';
 import { type ContentSource, readContent } from '../../content/store/store.ts';
 import { findRelease, type FoundRelease } from '../../release/load.ts';
-import { readStreamsOf, type OSImageStreams } from '../../release/osImageStreams.ts';
+import { readStreamsOf, type OSImageStreams } from '../../release/payload/osImageStreams.ts';
 import type { Architecture } from '../../release/version.ts';
 import { listArtifacts, layOutBundle, writeBundle } from './writeBundle.ts';
 import { subtractBase, readBase } from './base.ts';
@@ -20,10 +20,10 @@ import {
   type ImageReader,
 } from '../../release/sigstore/releaseCheck.ts';
 import { checkExisting, reuseBundle } from './existing.ts';
-import { describeReleases, splitReleases, type BundleMetadata } from '../metadata.ts';
-import { listImages, selectExtraImages, type BundleImage } from '../images.ts';
+import { describeReleases, splitReleases, type BundleMetadata } from '../metadata/metadata.ts';
+import { listImages, selectExtraImages, type BundleImage } from '../metadata/images.ts';
 import type { BundleOrigin } from './origin.ts';
-import { checkFolder, checkOutput } from '../sidecars.ts';
+import { checkFolder, checkOutput } from '../open/sidecars.ts';
 import type { CreateRequest } from './request.ts';
 import { listWanted, loadReleases, measureReleases, readVerifiedPayloads, type WantedReleases } from './releases.ts';
 import { checkReleasePath, checkSite, warnOfSpace } from './siteCheck.ts';

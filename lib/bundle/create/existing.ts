@@ -7,19 +7,19 @@ import { formatReference, type Reference } from '../../content/oci/reference.ts'
 import { type ArchiveDigests, findArchive } from '../../content/archive/volumes.ts';
 import type { Base } from './base.ts';
 import type { CreateRequest } from './request.ts';
-import { describeSignatures, type BundleMetadata, splitReleases, type BlobRecord } from '../metadata.ts';
-import { openBundle } from '../open.ts';
-import { prepareSidecars, readCurrentDigest, removeLeftovers } from '../sidecars.ts';
-import { checkSigned } from '../signedBundle.ts';
-import { describeVolumes } from '../split.ts';
+import { describeSignatures, type BundleMetadata, splitReleases, type BlobRecord } from '../metadata/metadata.ts';
+import { openBundle } from '../open/open.ts';
+import { prepareSidecars, readCurrentDigest, removeLeftovers } from '../open/sidecars.ts';
+import { checkSigned } from '../open/signedBundle.ts';
+import { describeVolumes } from '../open/split.ts';
 import { verifyBundle } from '../verify/verify.ts';
-import type { VerifyTrust } from '../signatureCheck.ts';
+import type { VerifyTrust } from '../open/signatureCheck.ts';
 import type { ArchiveWriter } from '../../content/archive/archiveWriter.ts';
 import { formatBytes } from '../../text.ts';
 import { RequestLimiter } from '../../content/http/requestLimiter.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
-import type { Bundle } from '../bundle.ts';
-import { descriptorOf } from '../deltaBase.ts';
+import type { Bundle } from '../open/bundle.ts';
+import { descriptorOf } from '../open/deltaBase.ts';
 import type { Contents, StoredBlob } from './contents.ts';
 import type { BundleOrigin } from './origin.ts';
 

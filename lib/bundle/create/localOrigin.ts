@@ -8,10 +8,10 @@ import { formatReference, parseReference } from '../../content/oci/reference.ts'
 import type { RegistryAccess } from '../../content/registry/registries.ts';
 import { Directory, releaseRepository, listRepositories } from '../../content/store/directory.ts';
 import type { ContentSource } from '../../content/store/store.ts';
-import { readBundledSignatures, readFolderSignatures } from '../bundledConfig.ts';
-import { openComplete } from '../deltaBase.ts';
-import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } from '../metadata.ts';
-import { readReleaseRepositories } from '../originalNames.ts';
+import { readBundledSignatures, readFolderSignatures } from '../metadata/bundledConfig.ts';
+import { openComplete } from '../open/deltaBase.ts';
+import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } from '../metadata/metadata.ts';
+import { readReleaseRepositories } from '../metadata/originalNames.ts';
 import type { StoredBlob } from './contents.ts';
 import { RegistryOrigin, type BundleOrigin } from './origin.ts';
 

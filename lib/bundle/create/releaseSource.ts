@@ -23,17 +23,17 @@ import {
   type Architecture,
 } from '../../release/version.ts';
 import { releaseRepository } from '../../content/store/directory.ts';
-import { openLocation, parseLocation, type Location, type OpenedLocation } from '../../location.ts';
+import { openLocation, parseLocation, type Location, type OpenedLocation } from '../../content/store/location.ts';
 import type { Registries } from '../../content/registry/registries.ts';
 import { RootFolder } from '../../content/files/rootFolder.ts';
 import { readContent, type ContentSource } from '../../content/store/store.ts';
-import { openComplete } from '../deltaBase.ts';
-import { openBundle } from '../open.ts';
-import { splitReleases } from '../metadata.ts';
-import { readBundledSignatures, readFolderSignatures } from '../bundledConfig.ts';
-import { readAdditionalImages, readReleaseRepositories } from '../originalNames.ts';
-import { extraImageTag } from '../images.ts';
-import { findSplit } from '../split.ts';
+import { openComplete } from '../open/deltaBase.ts';
+import { openBundle } from '../open/open.ts';
+import { splitReleases } from '../metadata/metadata.ts';
+import { readBundledSignatures, readFolderSignatures } from '../metadata/bundledConfig.ts';
+import { readAdditionalImages, readReleaseRepositories } from '../metadata/originalNames.ts';
+import { extraImageTag } from '../metadata/images.ts';
+import { findSplit } from '../open/split.ts';
 
 /** A release, and the places to find it. */
 export interface ReleaseSourceRequest {

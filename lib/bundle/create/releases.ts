@@ -10,10 +10,10 @@ import {
   parseVersion,
   requireDistinct,
 } from '../../release/version.ts';
-import type { BundleImage } from '../images.ts';
+import type { BundleImage } from '../metadata/images.ts';
 import type { Contents } from './contents.ts';
 import type { CreateRequest } from './request.ts';
-import { releaseLimit } from '../metadata.ts';
+import { releaseLimit } from '../metadata/metadata.ts';
 import type { BundleOrigin } from './origin.ts';
 import type { SiteReport } from '../../config/siteReport.ts';
 import {

@@ -1,6 +1,6 @@
 import type { ReleaseRequest, TrustRequest } from '../../release/load.ts';
 import type { UpdateRisk } from '../../release/graph/updateGraph.ts';
-import type { ReportPlace } from '../metadata.ts';
+import type { ReportPlace } from '../metadata/metadata.ts';
 import type { BaseRequest } from './base.ts';
 import type { AdditionsRequest } from './catalogs.ts';
 

@@ -5,7 +5,7 @@ import { isOlder, isSameMinor } from '../../release/version.ts';
 import type { HeldImages } from './base.ts';
 import type { BundledCatalog } from './catalogs.ts';
 import { nameSome } from '../../errors.ts';
-import { describeGate, listRequiredGates, type GateConditions } from '../../release/adminGates.ts';
+import { describeGate, listRequiredGates, type GateConditions } from '../../release/payload/adminGates.ts';
 
 /** The space that nodes keep free, in bytes (see the check `space` of preflight). */
 const floor = 16 * 2 ** 30;

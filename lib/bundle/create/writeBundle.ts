@@ -3,13 +3,13 @@ import { ArchiveWriter } from '../../content/archive/archiveWriter.ts';
 import { type ArchiveDigests, VolumeHash } from '../../content/archive/volumes.ts';
 import { type Context, checkInterrupted } from '../../context.ts';
 import { takeLock } from '../../content/files/lock.ts';
-import { lockOf, makeFolder, prepareSidecars, type SidecarOptions } from '../sidecars.ts';
+import { lockOf, makeFolder, prepareSidecars, type SidecarOptions } from '../open/sidecars.ts';
 import { type Contents, settleTasks, type FetchTask, type StoredBlob } from './contents.ts';
 import type { BundleOrigin } from './origin.ts';
 import { Readable } from 'node:stream';
 import { formatBytes } from '../../text.ts';
 import { measureFree } from '../../content/files/disk.ts';
-import type { BundleImage, ExtraImage } from '../images.ts';
+import type { BundleImage, ExtraImage } from '../metadata/images.ts';
 import { sumSizes, isContainerImage } from '../../content/oci/descriptor.ts';
 import { PluginError } from '../../errors.ts';
 import type { Digest } from '../../content/oci/digest.ts';
@@ -17,8 +17,14 @@ import { Verifier } from '../../content/store/store.ts';
 import { type ConfigManifest, formatManifest } from '../../config/manifest.ts';
 import { releaseRepository } from '../../content/store/directory.ts';
 import { layOutTar, roundToBlock, type TarEntry, type TarLayout } from '../../content/archive/tarLayout.ts';
-import { type MetadataFacts, formatMetadata, metadataPath, parseMetadata, type BundleMetadata } from '../metadata.ts';
-import { describeVolumes, type Split } from '../split.ts';
+import {
+  type MetadataFacts,
+  formatMetadata,
+  metadataPath,
+  parseMetadata,
+  type BundleMetadata,
+} from '../metadata/metadata.ts';
+import { describeVolumes, type Split } from '../open/split.ts';
 import { walkManifests, type StoredManifests } from '../../content/store/imageGraph.ts';
 
 /**

@@ -6,18 +6,18 @@ import { isDigest, type Digest } from '../../content/oci/digest.ts';
 import { digestIn } from '../../content/oci/reference.ts';
 import { ImageGraphReader, walkManifests, type ImageGraph } from '../../content/store/imageGraph.ts';
 import type { ContentSource } from '../../content/store/store.ts';
-import { readBundledConfig, type BundledConfig } from '../bundledConfig.ts';
-import { describedSubject, judgeConfig } from '../configCheck.ts';
-import { listNamedImages } from '../images.ts';
+import { readBundledConfig, type BundledConfig } from '../metadata/bundledConfig.ts';
+import { describedSubject, judgeConfig } from '../metadata/configCheck.ts';
+import { listNamedImages } from '../metadata/images.ts';
 import {
   type BundleBase,
   type BundleMetadata,
   splitReleases,
   type BundledRelease,
   type SignatureRecord,
-} from '../metadata.ts';
-import type { Bundle } from '../bundle.ts';
-import { readDigestFile } from '../sidecars.ts';
+} from '../metadata/metadata.ts';
+import type { Bundle } from '../open/bundle.ts';
+import { readDigestFile } from '../open/sidecars.ts';
 
 /** An image of a bundle. Sizes are in bytes by its manifests, and count each content once. */
 export interface InspectedImage {

@@ -1,11 +1,11 @@
 import type { Context } from '../../context.ts';
 import { asFailure, isPluginError } from '../../errors.ts';
 import type { Digest } from '../../content/oci/digest.ts';
-import { readStreamsOf, type OSImageStreams, type OSImageStreamSet } from '../../release/osImageStreams.ts';
+import { readStreamsOf, type OSImageStreams, type OSImageStreamSet } from '../../release/payload/osImageStreams.ts';
 import { digestIn, repositoryIn } from '../../content/oci/reference.ts';
 import { readPayload, type Release, type SourceCommit, type Provenance } from '../../release/release.ts';
-import type { Bundle } from '../bundle.ts';
-import { splitReleases } from '../metadata.ts';
+import type { Bundle } from '../open/bundle.ts';
+import { splitReleases } from '../metadata/metadata.ts';
 import { inspectBundle, type InspectedImage, type Inspection } from './inspect.ts';
 import { fieldsAt, textOf } from '../../fields.ts';
 import { isIndex } from '../../content/oci/descriptor.ts';

@@ -3,7 +3,7 @@ import { asFailure } from '../../errors.ts';
 import { parseDigest, type Digest } from '../../content/oci/digest.ts';
 import { digestIn, repositoryIn } from '../../content/oci/reference.ts';
 import { readPayload, type Release } from '../../release/release.ts';
-import type { Bundle } from '../bundle.ts';
+import type { Bundle } from '../open/bundle.ts';
 
 /** The differences of a release from the base of a delta bundle, by components. */
 export interface ReleaseChanges {

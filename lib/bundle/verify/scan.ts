@@ -12,8 +12,15 @@ import {
 } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { isZero, looksPacked } from '../../content/archive/tarHeader.ts';
-import { findExcess, listConfig, type ConfigText } from '../bundledConfig.ts';
-import { type Bundle, type BundleFile, entryKindOf, type EntryKind, describeProblem, type Problem } from '../bundle.ts';
+import { findExcess, listConfig, type ConfigText } from '../metadata/bundledConfig.ts';
+import {
+  type Bundle,
+  type BundleFile,
+  entryKindOf,
+  type EntryKind,
+  describeProblem,
+  type Problem,
+} from '../open/bundle.ts';
 import { digestNamed } from '../../content/store/directory.ts';
 import { attachedTo, attachmentName } from '../../content/oci/attachment.ts';
 import { isAttachment, walkManifests } from '../../content/store/imageGraph.ts';

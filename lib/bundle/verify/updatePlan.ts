@@ -2,14 +2,14 @@ import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 import { parseReference } from '../../content/oci/reference.ts';
-import { readOSImageStreams, type OSImageStreams } from '../../release/osImageStreams.ts';
-import type { PayloadFiles } from '../../release/payload.ts';
+import { readOSImageStreams, type OSImageStreams } from '../../release/payload/osImageStreams.ts';
+import type { PayloadFiles } from '../../release/payload/payload.ts';
 import { readPayloadManifests } from '../../release/release.ts';
 import { parseArchitecture, type Architecture } from '../../release/version.ts';
-import type { Bundle } from '../bundle.ts';
-import { type BundleBase, splitReleases } from '../metadata.ts';
-import { checkSigned } from '../signedBundle.ts';
-import type { VerifyTrust } from '../signatureCheck.ts';
+import type { Bundle } from '../open/bundle.ts';
+import { type BundleBase, splitReleases } from '../metadata/metadata.ts';
+import { checkSigned } from '../open/signedBundle.ts';
+import type { VerifyTrust } from '../open/signatureCheck.ts';
 
 /** The requirements of an update with a bundle. */
 export interface UpdatePlan {

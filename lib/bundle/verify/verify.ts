@@ -4,7 +4,7 @@ import { type Context, checkInterrupted } from '../../context.ts';
 import { hashVolume } from '../../content/archive/volumes.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
-import type { OSImageStreams } from '../../release/osImageStreams.ts';
+import type { OSImageStreams } from '../../release/payload/osImageStreams.ts';
 import type { Provenance } from '../../release/release.ts';
 import type { VerifiedSignature } from '../../release/signature/signature.ts';
 import {
@@ -16,12 +16,12 @@ import {
   verifySignatures,
   verifyUntrusted,
   type VerifyTrust,
-} from '../signatureCheck.ts';
+} from '../open/signatureCheck.ts';
 import type { NamedResult } from '../../release/sigstore/releaseCheck.ts';
-import { findExcess, listConfig, parseConfig } from '../bundledConfig.ts';
-import { announceMirrors, describedSubject, judgeConfig, signatureSubjectOf } from '../configCheck.ts';
-import { metadataPath, type SkippedImage, type BlobRecord } from '../metadata.ts';
-import { type Bundle, describeProblem, type Problem } from '../bundle.ts';
+import { findExcess, listConfig, parseConfig } from '../metadata/bundledConfig.ts';
+import { announceMirrors, describedSubject, judgeConfig, signatureSubjectOf } from '../metadata/configCheck.ts';
+import { metadataPath, type SkippedImage, type BlobRecord } from '../metadata/metadata.ts';
+import { type Bundle, describeProblem, type Problem } from '../open/bundle.ts';
 import { scanContent, type ScannedContent, type ScannedItem, visitAttachments, Walk } from './scan.ts';
 import {
   checkReleaseBytes,
@@ -32,9 +32,9 @@ import {
   checkTags,
   listUnreferenced,
 } from './scannedReleases.ts';
-import { readDigests } from '../sidecars.ts';
+import { readDigests } from '../open/sidecars.ts';
 import { isPluginError } from '../../errors.ts';
-import { baseHint, descriptorOf, listMissingBlobs } from '../deltaBase.ts';
+import { baseHint, descriptorOf, listMissingBlobs } from '../open/deltaBase.ts';
 
 /** A digest that the whole bundle must have, and its source: a file name or an option. */
 export interface ExpectedDigest {

@@ -3,7 +3,7 @@ import type { Worker } from 'node:worker_threads';
 import type { Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { interrupted } from '../http/networkErrors.ts';
-import { startWorker } from '../../workerThread.ts';
+import { startWorker } from '../workerThread.ts';
 import type { RegistrySettings } from './session.ts';
 import type { Authorizer } from './auth/tokens.ts';
 import { fromPlainError, toPlainError, type Download, type FromWorker, type Relay, type ToWorker } from './worker.ts';

@@ -3,7 +3,7 @@ import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import type { Registries } from '../../content/registry/registries.ts';
-import { formatPlace, releaseName, releaseOfTag, type Destination, type Place } from '../destination.ts';
+import { formatPlace, releaseName, releaseOfTag, type Destination, type Place } from '../mirror/destination.ts';
 import { readPayload } from '../../release/release.ts';
 import { releaseTag, usualRepository, type Architecture } from '../../release/version.ts';
 import { listRepositories } from '../../content/store/directory.ts';

@@ -2,9 +2,9 @@ import { stat, rm } from 'node:fs/promises';
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError, nameSome } from '../../errors.ts';
 import { Registries } from '../../content/registry/registries.ts';
-import { formatPlace, releaseName, type Destination, whileLocked } from '../destination.ts';
+import { formatPlace, releaseName, type Destination, whileLocked } from '../mirror/destination.ts';
 import { compareVersions, parseReleaseTag } from '../../release/version.ts';
-import { type MirroringAccess, withResumeHint } from '../request.ts';
+import { type MirroringAccess, withResumeHint } from '../mirror/request.ts';
 import {
   readClusterNeeds,
   type ClusterNeeds,
@@ -15,7 +15,7 @@ import {
   digestsIn,
 } from './prunePlan.ts';
 import { readInventory } from './inventory.ts';
-import { checkEnded, checkNoRun, describeRun, isRecordTag, writeRecord, type StoredRecord } from '../pruneRecord.ts';
+import { checkEnded, checkNoRun, describeRun, isRecordTag, writeRecord, type StoredRecord } from './pruneRecord.ts';
 import { type Digest, isDigest } from '../../content/oci/digest.ts';
 import { type RemovedContent, Directory, listManifests, listRepositories } from '../../content/store/directory.ts';
 import { ignoreUnreadable, type PrunedRepository } from './repository.ts';
@@ -27,8 +27,8 @@ import {
   readAdditionalImages,
   readReleaseRepositories,
   repositoriesPath,
-} from '../../bundle/originalNames.ts';
-import { readConfigFolder } from '../../bundle/bundledConfig.ts';
+} from '../../bundle/metadata/originalNames.ts';
+import { readConfigFolder } from '../../bundle/metadata/bundledConfig.ts';
 import { writeTextFile, readObjects } from '../../config/manifest.ts';
 import { listMirrorPlaces } from '../../config/mirrorSets.ts';
 import { signaturesIn } from '../../config/signatures.ts';

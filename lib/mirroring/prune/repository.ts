@@ -3,7 +3,7 @@ import { isPluginError, PluginError } from '../../errors.ts';
 import { childrenOf, isManifest, parseManifest, type Descriptor, type Manifest } from '../../content/oci/descriptor.ts';
 import { digestOf, type Digest } from '../../content/oci/digest.ts';
 import type { Registries } from '../../content/registry/registries.ts';
-import type { Place } from '../destination.ts';
+import type { Place } from '../mirror/destination.ts';
 import {
   Directory,
   listManifests,

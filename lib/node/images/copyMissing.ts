@@ -1,6 +1,6 @@
 import { finished } from 'node:stream/promises';
-import type { Bundle } from '../../bundle/bundle.ts';
-import { descriptorOf } from '../../bundle/deltaBase.ts';
+import type { Bundle } from '../../bundle/open/bundle.ts';
+import { descriptorOf } from '../../bundle/open/deltaBase.ts';
 import { serveBundle } from '../../bundle/serve.ts';
 import type { Context } from '../../context.ts';
 import { asFailure, isPluginError, PluginError } from '../../errors.ts';

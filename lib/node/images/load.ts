@@ -1,8 +1,8 @@
 import { readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { completeBundle, listMissingBlobs } from '../../bundle/deltaBase.ts';
-import type { Bundle } from '../../bundle/bundle.ts';
-import type { BlobRecord } from '../../bundle/metadata.ts';
+import { completeBundle, listMissingBlobs } from '../../bundle/open/deltaBase.ts';
+import type { Bundle } from '../../bundle/open/bundle.ts';
+import type { BlobRecord } from '../../bundle/metadata/metadata.ts';
 import type { Context } from '../../context.ts';
 import { ignoring, PluginError } from '../../errors.ts';
 import { describeWriteError, makeFolders } from '../../content/files/disk.ts';

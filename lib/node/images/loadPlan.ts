@@ -1,8 +1,8 @@
 import { arch } from 'node:os';
 import { listArtifacts } from '../../bundle/create/writeBundle.ts';
 import { gatherContents } from '../../bundle/create/contents.ts';
-import { listContainerImages, listNamedImages, type BundleImage } from '../../bundle/images.ts';
-import type { Bundle } from '../../bundle/bundle.ts';
+import { listContainerImages, listNamedImages, type BundleImage } from '../../bundle/metadata/images.ts';
+import type { Bundle } from '../../bundle/open/bundle.ts';
 import type { Context } from '../../context.ts';
 import { PluginError, nameSome } from '../../errors.ts';
 import { childrenOf, isManifest, type Descriptor, type Manifest } from '../../content/oci/descriptor.ts';

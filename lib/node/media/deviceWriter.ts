@@ -1,7 +1,7 @@
 import { constants } from 'node:fs';
 import { open, readFile, realpath } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { openBundle } from '../../bundle/open.ts';
+import { openBundle } from '../../bundle/open/open.ts';
 import { verifyBundle } from '../../bundle/verify/verify.ts';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError, firstMessage } from '../../errors.ts';

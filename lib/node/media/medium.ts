@@ -1,9 +1,9 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { openBundle } from '../../bundle/open.ts';
-import { metadataPath, type BundleMetadata } from '../../bundle/metadata.ts';
-import { readDigestFile } from '../../bundle/sidecars.ts';
-import { baseHint } from '../../bundle/deltaBase.ts';
+import { openBundle } from '../../bundle/open/open.ts';
+import { metadataPath, type BundleMetadata } from '../../bundle/metadata/metadata.ts';
+import { readDigestFile } from '../../bundle/open/sidecars.ts';
+import { baseHint } from '../../bundle/open/deltaBase.ts';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { hintOf, isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { digestOf, type Digest } from '../../content/oci/digest.ts';

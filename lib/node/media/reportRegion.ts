@@ -1,5 +1,5 @@
 import { fieldsOf, isCount, isText } from '../../fields.ts';
-import { smallestReportSpace, type BundleMetadata } from '../../bundle/metadata.ts';
+import { smallestReportSpace, type BundleMetadata } from '../../bundle/metadata/metadata.ts';
 import { digestOf, type Digest } from '../../content/oci/digest.ts';
 import { parseJsonIfValid } from '../../content/oci/syntax.ts';
 

@@ -3,7 +3,7 @@ import { lstat, open, rename, rm, stat, statfs, type FileHandle } from 'node:fs/
 import { join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
-import { smallestReportSpace } from '../../bundle/metadata.ts';
+import { smallestReportSpace } from '../../bundle/metadata/metadata.ts';
 import { type BlockDevice, listDevices, probeDevice } from './blockDevices.ts';
 import { pathOnHost, type Host } from '../machine/host.ts';
 import { runProgram } from '../machine/programs.ts';

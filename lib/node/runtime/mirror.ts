@@ -1,6 +1,6 @@
 import { rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import type { Bundle } from '../../bundle/bundle.ts';
+import type { Bundle } from '../../bundle/open/bundle.ts';
 import { serveBundle, type BundleServer } from '../../bundle/serve.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';

@@ -6,7 +6,7 @@ import { isFullReference, readDiskImport, readResourceImage } from './image.ts';
 import type { Rule } from './rule.ts';
 import { rulesFor } from './rules.ts';
 import { commandsIn } from './shell.ts';
-import { exclusionOf, releaseMarksOf, selfManaged, type ManifestFilter } from '../../release/manifestFilter.ts';
+import { exclusionOf, releaseMarksOf, selfManaged, type ManifestFilter } from '../../release/payload/manifestFilter.ts';
 
 const deepest = 64;
 const excess = 'its size, aliases or nesting exceed the limits';

@@ -3,7 +3,7 @@ import { PluginError } from '../../errors.ts';
 import { severities, type Severity } from '../../cluster/finding.ts';
 import { inspectFile, reportUnreadable } from './inspection.ts';
 import { keyOfFinding, type LintFinding, type LintState } from './report.ts';
-import type { ManifestFilter } from '../../release/manifestFilter.ts';
+import type { ManifestFilter } from '../../release/payload/manifestFilter.ts';
 import { imageReferences, readReleaseImages } from './image.ts';
 import { allRules } from './rules.ts';
 

@@ -1,6 +1,6 @@
 import { basename } from 'node:path/posix';
 import { isFile, readLayer } from '../../content/archive/layerReader.ts';
-import type { Bundle } from '../../bundle/bundle.ts';
+import type { Bundle } from '../../bundle/open/bundle.ts';
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
 import { fieldsAt, textOf } from '../../fields.ts';

@@ -2,7 +2,7 @@ import { basename, extname } from 'node:path/posix';
 import { type Subject, formatSubject, type Severity } from '../../cluster/finding.ts';
 import { describeContainers, type Container } from './container.ts';
 import { templateWord, type ReleaseImages } from './image.ts';
-import type { ManifestFilter } from '../../release/manifestFilter.ts';
+import type { ManifestFilter } from '../../release/payload/manifestFilter.ts';
 import { problemOf, type Rule } from './rule.ts';
 import { readDocuments } from '../../content/files/documents.ts';
 import { parseJson } from '../../content/oci/syntax.ts';

@@ -2,8 +2,8 @@ import { ignoring, isPluginError } from '../../errors.ts';
 import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { subjectOf, type Finding } from '../../cluster/finding.ts';
-import { listServed } from '../../cluster/servedObjects.ts';
-import type { StoredObject } from '../../cluster/storedObject.ts';
+import { listServed } from '../../cluster/objects/servedObjects.ts';
+import type { StoredObject } from '../../cluster/objects/storedObject.ts';
 import {
   describeGate,
   listGates,
@@ -12,9 +12,9 @@ import {
   type GatedRelease,
   type RequiredGate,
   type GateConditions,
-} from '../../release/adminGates.ts';
+} from '../../release/payload/adminGates.ts';
 import { isSameMinor } from '../../release/version.ts';
-import { readNode } from './node.ts';
+import { readNode } from '../nodes/node.ts';
 import { surveyedKinds, type ClusterSurvey } from './survey.ts';
 
 /** The ConfigMap with the acknowledgements that administrators have given. */

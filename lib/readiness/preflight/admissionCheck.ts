@@ -2,7 +2,7 @@ import { fieldsOf, listOf, type Fields } from '../../fields.ts';
 import { asFailure, ignoreFailure } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import type { Finding, Weight } from '../../cluster/finding.ts';
-import { blocks } from '../../cluster/platformStops.ts';
+import { blocks } from '../../cluster/version/platformStops.ts';
 import { problemOf } from '../lint/rule.ts';
 import { forcesPulls } from '../lint/rules.ts';
 

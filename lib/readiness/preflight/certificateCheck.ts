@@ -1,8 +1,8 @@
 import type { Cluster } from '../../cluster/client.ts';
-import { listDenied } from '../../cluster/accessReview.ts';
+import { listDenied } from '../../cluster/apply/accessReview.ts';
 import { subjectOf, type Finding } from '../../cluster/finding.ts';
-import { blocks } from '../../cluster/platformStops.ts';
-import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
+import { blocks } from '../../cluster/version/platformStops.ts';
+import { conditionsOf, type StoredObject } from '../../cluster/objects/storedObject.ts';
 import { fieldsOf, listOf, textOf } from '../../fields.ts';
 import { nameSome } from '../../errors.ts';
 import type { ClusterSurvey } from './survey.ts';

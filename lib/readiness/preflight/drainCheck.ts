@@ -2,10 +2,10 @@ import { formatBytes } from '../../text.ts';
 import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '../../fields.ts';
 import { nameSome } from '../../errors.ts';
 import { subjectOf, type Finding, type Weight } from '../../cluster/finding.ts';
-import { isSelected, conditionsOf, controllerOf, type StoredObject } from '../../cluster/storedObject.ts';
-import { blocks } from '../../cluster/platformStops.ts';
-import { type ClusterNode, isPoolNode, parseQuantity, readNode } from './node.ts';
-import { isControlPlane } from './nodeCheck.ts';
+import { isSelected, conditionsOf, controllerOf, type StoredObject } from '../../cluster/objects/storedObject.ts';
+import { blocks } from '../../cluster/version/platformStops.ts';
+import { type ClusterNode, isPoolNode, parseQuantity, readNode } from '../nodes/node.ts';
+import { isControlPlane } from '../nodes/nodeCheck.ts';
 import { topologyOf } from './operatorCheck.ts';
 import type { ClusterSurvey } from './survey.ts';
 

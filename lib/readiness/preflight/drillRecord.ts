@@ -1,7 +1,7 @@
 import { fieldsOf, textOf } from '../../fields.ts';
 import { nameSome } from '../../errors.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
-import type { StoredObject } from '../../cluster/storedObject.ts';
+import type { StoredObject } from '../../cluster/objects/storedObject.ts';
 import type { Finding } from '../../cluster/finding.ts';
 
 /** The annotation of a Node on which a drill is running: a RunningDrill as JSON. */

@@ -6,10 +6,10 @@ import type { Context } from '../../context.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { subjectOf, type Finding, type Subject } from '../../cluster/finding.ts';
 import { formatReference, parseReference, type Reference } from '../../content/oci/reference.ts';
-import { blocks } from '../../cluster/platformStops.ts';
+import { blocks } from '../../cluster/version/platformStops.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
 import { readDocuments } from '../../content/files/documents.ts';
-import { readPayloadPolicies } from '../../release/featureGates.ts';
+import { readPayloadPolicies } from '../../release/payload/featureGates.ts';
 import {
   isEnforcedByDefault,
   policiesFor,
@@ -19,7 +19,7 @@ import {
   rootFingerprint,
 } from '../../release/sigstore/imagePolicy.ts';
 import { mirrorSetsOf, type ClusterSurvey } from './survey.ts';
-import { readConfigFile, readNodeConfig } from './imageRetention.ts';
+import { readConfigFile, readNodeConfig } from '../nodes/imageRetention.ts';
 
 const paths = {
   policy: '/etc/containers/policy.json',

@@ -1,12 +1,12 @@
 import { fieldsAt, fieldsOf, textOf, type Fields } from '../../fields.ts';
 import { nameSome } from '../../errors.ts';
 import { subjectOf, type Finding, type Subject, type Weight } from '../../cluster/finding.ts';
-import { isSelected, type StoredObject } from '../../cluster/storedObject.ts';
-import { blocks } from '../../cluster/platformStops.ts';
+import { isSelected, type StoredObject } from '../../cluster/objects/storedObject.ts';
+import { blocks } from '../../cluster/version/platformStops.ts';
 import { listVerified, pullPolicyFields } from '../../node/runtime/pullRecords.ts';
 import { isOlder } from '../../release/version.ts';
-import { parseQuantity, readNode } from './node.ts';
-import type { FileSystem } from './nodeDisks.ts';
+import { parseQuantity, readNode } from '../nodes/node.ts';
+import type { FileSystem } from '../nodes/nodeDisks.ts';
 import type { ClusterSurvey } from './survey.ts';
 
 /** The kubelet removes images from this part of the disk on, and evicts pods below the other (kubelet defaults). */

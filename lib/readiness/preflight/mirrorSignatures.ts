@@ -1,6 +1,6 @@
 import type { UpdatePlan } from '../../bundle/verify/updatePlan.ts';
 import type { Context } from '../../context.ts';
-import { blocks } from '../../cluster/platformStops.ts';
+import { blocks } from '../../cluster/version/platformStops.ts';
 import { asFailure, ignoring, type PluginError, nameSome } from '../../errors.ts';
 import type { Finding } from '../../cluster/finding.ts';
 import type { Digest } from '../../content/oci/digest.ts';
@@ -8,7 +8,7 @@ import { formatReference, parseReference, repositoryIn, type Reference } from '.
 import type { MirrorSets } from '../../content/registry/mirrors.ts';
 import type { Registries } from '../../content/registry/registries.ts';
 import type { ContentSource } from '../../content/store/store.ts';
-import { readPayloadPolicies } from '../../release/featureGates.ts';
+import { readPayloadPolicies } from '../../release/payload/featureGates.ts';
 import { readPayload } from '../../release/release.ts';
 import { isEnforcedByDefault, policiesFor, readImagePolicy } from '../../release/sigstore/imagePolicy.ts';
 import { checkReleaseImages, readerOf, type NamedImage } from '../../release/sigstore/releaseCheck.ts';

@@ -3,11 +3,11 @@ import type { UpdatePlan } from '../../bundle/verify/updatePlan.ts';
 import { isPluginError, nameSome } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { subjectOf, type Finding } from '../../cluster/finding.ts';
-import { blocks } from '../../cluster/platformStops.ts';
+import { blocks } from '../../cluster/version/platformStops.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { formatReference, parseReference } from '../../content/oci/reference.ts';
 import { readImageManifest, type ContentSource } from '../../content/store/store.ts';
-import { listSystemImages, needsStreams, type OSImageStreams } from '../../release/osImageStreams.ts';
+import { listSystemImages, needsStreams, type OSImageStreams } from '../../release/payload/osImageStreams.ts';
 import { SiteMirrors, type MirrorAccess } from './mirrorSignatures.ts';
 import { featureSetOf, hasMirrors, mirrorSetsOf, type ClusterSurvey } from './survey.ts';
 

@@ -1,8 +1,8 @@
 import { fieldsOf, textOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
-import { conditionsOf } from '../../cluster/storedObject.ts';
+import { conditionsOf } from '../../cluster/objects/storedObject.ts';
 import { subjectOf, type Check, type Finding, type Weight } from '../../cluster/finding.ts';
-import { blocks } from '../../cluster/platformStops.ts';
+import { blocks } from '../../cluster/version/platformStops.ts';
 import { problemOf } from '../lint/rule.ts';
 import { rulesFor } from '../lint/rules.ts';
 import { shellCommand } from '../../text.ts';

@@ -1,15 +1,15 @@
 import { fieldsAt, fieldsOf, textOf } from '../../fields.ts';
 import { ignoreFailure, ignoring, isPluginError } from '../../errors.ts';
-import type { StoredObject } from '../../cluster/storedObject.ts';
-import { readClusterVersion } from '../../cluster/clusterVersion.ts';
+import type { StoredObject } from '../../cluster/objects/storedObject.ts';
+import { readClusterVersion } from '../../cluster/version/clusterVersion.ts';
 import { subjectOf, type Finding } from '../../cluster/finding.ts';
-import { blocks } from '../../cluster/platformStops.ts';
-import { formatOSImageStream, installedVersionOf, noStreamsAdvice } from '../../release/osImageStreamObject.ts';
-import { needsStreams, type OSImageStreams } from '../../release/osImageStreams.ts';
+import { blocks } from '../../cluster/version/platformStops.ts';
+import { formatOSImageStream, installedVersionOf, noStreamsAdvice } from '../../release/payload/osImageStreamObject.ts';
+import { needsStreams, type OSImageStreams } from '../../release/payload/osImageStreams.ts';
 import { isSameMinor } from '../../release/version.ts';
 import type { ImageSupply } from './versionCheck.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import { listServed } from '../../cluster/servedObjects.ts';
+import { listServed } from '../../cluster/objects/servedObjects.ts';
 
 /** What decides whether the operating system streams of a release can be described in a cluster. */
 export interface StreamSupply extends Pick<ImageSupply, 'mirrored' | 'featureSet'> {

@@ -1,6 +1,6 @@
 import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
-import { controllerOf } from '../../cluster/storedObject.ts';
+import { controllerOf } from '../../cluster/objects/storedObject.ts';
 import { subjectOf, type Subject } from '../../cluster/finding.ts';
 import { readContainers, type Container } from '../lint/container.ts';
 import { normalizeImage } from '../lint/image.ts';

@@ -7,8 +7,8 @@ import { problemOf, type Rule } from '../lint/rule.ts';
 import { allRules, imageByTag, pullAlways, pullLatest, unreadable } from '../lint/rules.ts';
 import { isPlatformPod, isReleaseImage, keyOf, type PodTemplate } from './podTemplate.ts';
 import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
-import { blocks } from '../../cluster/platformStops.ts';
-import type { StoredObject } from '../../cluster/storedObject.ts';
+import { blocks } from '../../cluster/version/platformStops.ts';
+import type { StoredObject } from '../../cluster/objects/storedObject.ts';
 import { normalizeImage } from '../lint/image.ts';
 
 const advice = {

@@ -1,13 +1,13 @@
 import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
 import { ignoreFailure } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import type { StoredObject } from '../../cluster/storedObject.ts';
+import type { StoredObject } from '../../cluster/objects/storedObject.ts';
 import type { Finding } from '../../cluster/finding.ts';
-import { listDenied, type AccessRequest } from '../../cluster/accessReview.ts';
+import { listDenied, type AccessRequest } from '../../cluster/apply/accessReview.ts';
 import { repositoryIn } from '../../content/oci/reference.ts';
 import { MirrorSets } from '../../content/registry/mirrors.ts';
-import { type ClusterNode, isPoolNode, readNode } from './node.ts';
-import { readDisks, type NodeDisks } from './nodeDisks.ts';
+import { type ClusterNode, isPoolNode, readNode } from '../nodes/node.ts';
+import { readDisks, type NodeDisks } from '../nodes/nodeDisks.ts';
 import { workloadKinds } from './podTemplate.ts';
 
 /** The kinds of a survey, by the names of their lists. */

@@ -1,8 +1,8 @@
 import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
 import { nameSome } from '../../errors.ts';
 import { subjectOf, type Finding, type Weight } from '../../cluster/finding.ts';
-import { isSelected, type StoredObject } from '../../cluster/storedObject.ts';
-import { blocks } from '../../cluster/platformStops.ts';
+import { isSelected, type StoredObject } from '../../cluster/objects/storedObject.ts';
+import { blocks } from '../../cluster/version/platformStops.ts';
 import type { ClusterSurvey } from './survey.ts';
 import { evaluate } from '@marcbachmann/cel-js';
 import { shellCommand } from '../../text.ts';

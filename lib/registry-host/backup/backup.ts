@@ -8,7 +8,7 @@ import { writeDurably, renameDurably } from '../../content/files/atomicWrite.ts'
 import { checkSpace, describeWriteError } from '../../content/files/disk.ts';
 import { isMissing } from '../../content/files/fileRange.ts';
 import type { HostFiles } from '../../node/machine/hostFiles.ts';
-import { certificatePathsOf } from '../installation.ts';
+import { certificatePathsOf } from '../installation/installation.ts';
 import { readCertificates } from '../certificates/certificates.ts';
 import { copyDatabase, locateStorage, recoverDatabase } from '../change/database.ts';
 import { requireDatabase } from '../change/databaseKind.ts';
@@ -30,7 +30,7 @@ import {
   type BackupFacts,
 } from './backupFormat.ts';
 import { listContent, packStorage } from './imageStorage.ts';
-import { scratchNames } from '../stateFolder.ts';
+import { scratchNames } from '../installation/stateFolder.ts';
 import { createHash } from 'node:crypto';
 import { endSize, roundToBlock } from '../../content/archive/tarLayout.ts';
 

@@ -1,7 +1,7 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
 import { messageOf, PluginError } from '../../errors.ts';
-import { certificatePathsOf, type CertificatePaths, type Installation } from '../installation.ts';
+import { certificatePathsOf, type CertificatePaths, type Installation } from '../installation/installation.ts';
 import type { HostFiles } from '../../node/machine/hostFiles.ts';
 import { listFlaws } from '../../certificates/issuing.ts';
 import { readState, type RecordedCertificate } from '../detect/registryState.ts';

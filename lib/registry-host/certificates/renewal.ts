@@ -12,9 +12,9 @@ import {
   dateOf,
   isKeyOf,
 } from './certificates.ts';
-import type { FileChange } from '../fileChange.ts';
+import type { FileChange } from '../installation/fileChange.ts';
 import type { HostFiles } from '../../node/machine/hostFiles.ts';
-import type { Installation } from '../installation.ts';
+import type { Installation } from '../installation/installation.ts';
 import {
   createAuthority,
   createKeyLike,

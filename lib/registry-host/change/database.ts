@@ -3,7 +3,7 @@ import { mkdir, readdir, rm } from 'node:fs/promises';
 import { isPluginError, messageOf, PluginError } from '../../errors.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
 import { openMachineFolder } from '../../node/machine/hostFiles.ts';
-import type { HostAccess } from '../installation.ts';
+import type { HostAccess } from '../installation/installation.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 
 /** The files of a database: the main file, and the files that SQLite creates beside it. */

@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { ignoring, PluginError } from '../../errors.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
-import type { HostAccess, Installation } from '../installation.ts';
+import type { HostAccess, Installation } from '../installation/installation.ts';
 import {
   checkDatabase,
   copyDatabase,

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { hintOf, isPluginError, messageOf, PluginError } from '../../errors.ts';
 import { detectInstallation } from '../detect/detect.ts';
-import { scratchNames } from '../stateFolder.ts';
+import { scratchNames } from '../installation/stateFolder.ts';
 import { replaceDatabase } from './database.ts';
 import { kindOf, stopDatabase } from './databaseKind.ts';
 import { createStorage, migrateDatabase } from './migration.ts';
@@ -19,7 +19,7 @@ import {
   type UpgradeJournal,
   type RetiredUnits,
 } from './upgradeJournal.ts';
-import { removeFile } from '../fileChange.ts';
+import { removeFile } from '../installation/fileChange.ts';
 
 /**
  * Finishes an interrupted change, or rolls it back if its rollback had begun. Returns the registry after that, with the

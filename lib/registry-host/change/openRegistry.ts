@@ -1,8 +1,8 @@
 import type { Context } from '../../context.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import type { DetectOptions } from '../detect/scopes.ts';
-import type { HostAccess } from '../installation.ts';
-import { takeStateLock } from '../stateFolder.ts';
+import type { HostAccess } from '../installation/installation.ts';
+import { takeStateLock } from '../installation/stateFolder.ts';
 import { UpgradeRecords } from './upgradeRecords.ts';
 
 /** The input of each change. */

@@ -1,6 +1,6 @@
 import { PluginError } from '../../errors.ts';
 import { isAhead, type CertificateStatus } from '../certificates/certificates.ts';
-import type { Installation, ReleaseComponent } from '../installation.ts';
+import type { Installation, ReleaseComponent } from '../installation/installation.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import { valuesOf, type PodmanCommand } from '../detect/podmanCommand.ts';
 import type { RenewalNeed } from '../certificates/renewal.ts';
@@ -16,7 +16,7 @@ import type { MissingUnit } from '../releases/missingUnits.ts';
 import type { UnmetNeeds } from './readiness.ts';
 import { redisSecret } from './secrets.ts';
 import { applyEdits, type Edit, type UnitFile } from '../detect/units.ts';
-import { compareTags, mirrorRegistryVersion, quayVersionOf } from '../versions.ts';
+import { compareTags, mirrorRegistryVersion, quayVersionOf } from '../installation/versions.ts';
 import type { ImageChange, TargetImages } from '../releases/images.ts';
 
 /** The input of a plan. */

@@ -2,9 +2,9 @@ import type { Context } from '../../context.ts';
 import { ignoring, PluginError } from '../../errors.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
-import { releaseComponents } from '../installation.ts';
+import { releaseComponents } from '../installation/installation.ts';
 import { findImage, type ImageChange, type RegistryRelease } from '../releases/images.ts';
-import { mirrorRegistryVersion, quayVersionOf } from '../versions.ts';
+import { mirrorRegistryVersion, quayVersionOf } from '../installation/versions.ts';
 import { rollbackContainers, rollbackTags, type ReplacedImage, type UpgradeJournal } from './upgradeJournal.ts';
 
 /**

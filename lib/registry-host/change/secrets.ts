@@ -6,7 +6,7 @@ import type { HostCommands } from '../../node/machine/hostCommands.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
 import type { Configuration } from '../detect/configuration.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
-import { scratchNames } from '../stateFolder.ts';
+import { scratchNames } from '../installation/stateFolder.ts';
 import type { OpenRegistry } from './openRegistry.ts';
 import { shellCommand } from '../../text.ts';
 

@@ -2,10 +2,10 @@ import { rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { isPluginError, PluginError } from '../../errors.ts';
-import { checkWritable, removeFile } from '../fileChange.ts';
+import { checkWritable, removeFile } from '../installation/fileChange.ts';
 import type { HostCommands, Scope } from '../../node/machine/hostCommands.ts';
 import type { HostFiles } from '../../node/machine/hostFiles.ts';
-import type { Inherited } from '../installation.ts';
+import type { Inherited } from '../installation/installation.ts';
 import { configMountOf, findCommand, mountOf } from '../detect/detect.ts';
 import {
   readKept,
@@ -17,7 +17,7 @@ import {
   type ScopedUnits,
 } from '../detect/scopes.ts';
 import { valuesOf, type PodmanCommand } from '../detect/podmanCommand.ts';
-import { stateFolderOf, takeStateLock } from '../stateFolder.ts';
+import { stateFolderOf, takeStateLock } from '../installation/stateFolder.ts';
 import type { ExecutionRequest } from './openRegistry.ts';
 import { rollbackContainers, rollbackTags } from './upgradeJournal.ts';
 import { UpgradeRecords } from './upgradeRecords.ts';

@@ -4,7 +4,7 @@ import type { Digest } from '../../content/oci/digest.ts';
 import { findDatabase } from './databaseKind.ts';
 import { changeRegistry, resumeUnfinished } from './execution.ts';
 import { lockRegistry, type ExecutionRequest } from './openRegistry.ts';
-import type { FileChange } from '../fileChange.ts';
+import type { FileChange } from '../installation/fileChange.ts';
 import { requireHealth } from './health.ts';
 import {
   loadImages,

@@ -3,10 +3,10 @@ import { dirname, join } from 'node:path';
 import { PluginError } from '../../errors.ts';
 import { fieldsWith, isCount, isFlag, isText, listWith, optional, type Test } from '../../fields.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
-import { certificatePathsOf, type Installation } from '../installation.ts';
-import type { FileAttributes, FileChange } from '../fileChange.ts';
+import { certificatePathsOf, type Installation } from '../installation/installation.ts';
+import type { FileAttributes, FileChange } from '../installation/fileChange.ts';
 import { unitNames } from '../detect/scopes.ts';
-import { stateFolderOf } from '../stateFolder.ts';
+import { stateFolderOf } from '../installation/stateFolder.ts';
 
 /**
  * The phase of a change. Forward: `writing` until the database is copied, `replacing` until another one has its place

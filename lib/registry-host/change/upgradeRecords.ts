@@ -10,9 +10,9 @@ import {
   sha256Of,
   type FileChange,
   type FileCopy,
-} from '../fileChange.ts';
+} from '../installation/fileChange.ts';
 import type { ConfinedPath, HostFiles } from '../../node/machine/hostFiles.ts';
-import { StateFolder } from '../stateFolder.ts';
+import { StateFolder } from '../installation/stateFolder.ts';
 import {
   folderOfFile,
   parseJournal,

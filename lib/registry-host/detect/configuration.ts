@@ -1,6 +1,6 @@
 import { readScalars, type DocumentScalar } from '../../content/files/documents.ts';
 import { messageOf, PluginError } from '../../errors.ts';
-import type { Inherited } from '../installation.ts';
+import type { Inherited } from '../installation/installation.ts';
 import { applyEdits } from './units.ts';
 
 /** The configuration of Quay: values by path, each with its line number. */

@@ -2,11 +2,11 @@ import { X509Certificate } from 'node:crypto';
 import { join } from 'node:path';
 import { fieldsWith, isFields, isText, listWith, optional, type Test } from '../../fields.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
-import { certificatePathsOf, type Installation, type ReleaseComponent } from '../installation.ts';
-import { sha256Of, type FileChange } from '../fileChange.ts';
+import { certificatePathsOf, type Installation, type ReleaseComponent } from '../installation/installation.ts';
+import { sha256Of, type FileChange } from '../installation/fileChange.ts';
 import type { HostFiles } from '../../node/machine/hostFiles.ts';
 import type { DetectedInstallation } from './detect.ts';
-import { StateFolder } from '../stateFolder.ts';
+import { StateFolder } from '../installation/stateFolder.ts';
 
 /** The record of the last change by this program. A rollback restores the previous record. */
 export interface RegistryState {

@@ -4,7 +4,7 @@ import type { HostFiles, ConfinedPath } from '../../node/machine/hostFiles.ts';
 import type { Scope } from '../../node/machine/hostCommands.ts';
 import { parseUnitFile, type Unit, type UnitFile } from './units.ts';
 import { fieldsWith, isText, listWith, type Test } from '../../fields.ts';
-import { removeFile, replaceFile } from '../fileChange.ts';
+import { removeFile, replaceFile } from '../installation/fileChange.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
 
 /** The places to search for an installation. */

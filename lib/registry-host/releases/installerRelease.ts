@@ -10,9 +10,9 @@ import { readFileContent } from '../../content/files/fileRange.ts';
 import { readTarStream, type StreamedFile } from '../../content/archive/tarStream.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
 import { requireImage, type ImageChange, type RegistryRelease, type TargetImages } from './images.ts';
-import { releaseComponents, type ReleaseComponent } from '../installation.ts';
+import { releaseComponents, type ReleaseComponent } from '../installation/installation.ts';
 import { requireDigest } from './registryBundle.ts';
-import { mirrorRegistryVersion, quayVersionOf, compareTags } from '../versions.ts';
+import { mirrorRegistryVersion, quayVersionOf, compareTags } from '../installation/versions.ts';
 
 const componentOf = new Map<string, ReleaseComponent>(releaseComponents.map((name) => [`${name}.tar`, name]));
 const gzipMagic = Buffer.from([0x1f, 0x8b]);

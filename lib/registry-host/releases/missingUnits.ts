@@ -1,8 +1,8 @@
 import { join } from 'node:path';
 import { missingUnitsOf, type DetectedInstallation } from '../detect/detect.ts';
-import { replaceFile } from '../fileChange.ts';
+import { replaceFile } from '../installation/fileChange.ts';
 import type { TargetImages } from './images.ts';
-import { imagesOfVersion } from '../versions.ts';
+import { imagesOfVersion } from '../installation/versions.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
 import type { HostFiles } from '../../node/machine/hostFiles.ts';
 

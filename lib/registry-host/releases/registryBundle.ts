@@ -1,8 +1,8 @@
 import { join } from 'node:path';
 import { gatherContents } from '../../bundle/create/contents.ts';
-import type { BundleImage } from '../../bundle/images.ts';
+import type { BundleImage } from '../../bundle/metadata/images.ts';
 import { writeBundle, layOutBundle } from '../../bundle/create/writeBundle.ts';
-import type { BundleMetadata } from '../../bundle/metadata.ts';
+import type { BundleMetadata } from '../../bundle/metadata/metadata.ts';
 import type { BundleOrigin } from '../../bundle/create/origin.ts';
 import type { Context } from '../../context.ts';
 import { PluginError, firstMessage } from '../../errors.ts';
@@ -11,11 +11,11 @@ import type { Digest } from '../../content/oci/digest.ts';
 import { formatReference, parseReference } from '../../content/oci/reference.ts';
 import { componentTag, goArchitecture, releaseTag, type Architecture } from '../../release/version.ts';
 import { readContent } from '../../content/store/store.ts';
-import { releaseComponents, type ReleaseComponent } from '../installation.ts';
+import { releaseComponents, type ReleaseComponent } from '../installation/installation.ts';
 import type { TargetImages } from './images.ts';
-import type { Bundle } from '../../bundle/bundle.ts';
+import type { Bundle } from '../../bundle/open/bundle.ts';
 import { scanContent, Walk } from '../../bundle/verify/scan.ts';
-import { readDigestFile } from '../../bundle/sidecars.ts';
+import { readDigestFile } from '../../bundle/open/sidecars.ts';
 
 /** The content and destination of a bundle. */
 interface RegistryBundleRequest {

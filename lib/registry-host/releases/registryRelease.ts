@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { ignoring, PluginError, isPluginError } from '../../errors.ts';
 import type { Reference } from '../../content/oci/reference.ts';
-import { parseLocation } from '../../location.ts';
+import { parseLocation } from '../../content/store/location.ts';
 import { OciLayout, ociLayoutFile } from '../../content/store/ociLayout.ts';
 import { type ContentSource, readContent, type ContentStore } from '../../content/store/store.ts';
 import { isInstallerArchive, openInstallerRelease } from './installerRelease.ts';
@@ -14,19 +14,19 @@ import {
   type ImageChange,
   type ReleaseImage,
 } from './images.ts';
-import { openBundle } from '../../bundle/open.ts';
+import { openBundle } from '../../bundle/open/open.ts';
 import { parseArchitecture } from '../../release/version.ts';
 import { imagesOfBundle, checkRegistryBundle } from './registryBundle.ts';
 import { isIndex, parseManifest, sumSizes } from '../../content/oci/descriptor.ts';
 import { invalidRelease, readReleaseList, formatReleaseList } from './releaseList.ts';
-import { compareTags } from '../versions.ts';
+import { compareTags } from '../installation/versions.ts';
 import { hexOf, type Digest } from '../../content/oci/digest.ts';
 import { releaseRepository } from '../../content/store/directory.ts';
 import { serveContent, type ContentServer } from '../../content/server/server.ts';
 import type { HostCommands } from '../../node/machine/hostCommands.ts';
-import type { ReleaseComponent } from '../installation.ts';
+import type { ReleaseComponent } from '../installation/installation.ts';
 import { Readable } from 'node:stream';
-import type { Bundle } from '../../bundle/bundle.ts';
+import type { Bundle } from '../../bundle/open/bundle.ts';
 import { copyImages, type Image } from '../../content/copy/copy.ts';
 import { ImageGraphReader } from '../../content/store/imageGraph.ts';
 

@@ -2,7 +2,7 @@ import { PluginError } from '../../errors.ts';
 import { mediaTypes, parseManifest, type Descriptor } from '../../content/oci/descriptor.ts';
 import { digestOf, type Digest } from '../../content/oci/digest.ts';
 import { architectures, goArchitecture, type Architecture } from '../../release/version.ts';
-import { releaseComponents, type ReleaseComponent } from '../installation.ts';
+import { releaseComponents, type ReleaseComponent } from '../installation/installation.ts';
 
 /** A release of the mirror registry, from its manifest list. */
 export interface ReleaseList {

@@ -1,4 +1,4 @@
-import type { VerifyTrust } from '../../bundle/signatureCheck.ts';
+import type { VerifyTrust } from '../../bundle/open/signatureCheck.ts';
 import type { Context } from '../../context.ts';
 import { BundleCache } from './bundleCache.ts';
 import { AgentBackup } from './agentBackup.ts';
@@ -11,7 +11,7 @@ import { AgentPeers, connectToPeers } from './agentPeers.ts';
 import { DriveReports } from './driveReports.ts';
 import { AgentServer, type AgentServerOptions } from './agentServer.ts';
 import { ImageServing } from './imageServing.ts';
-import { readMirrorState } from '../nodeReport.ts';
+import { readMirrorState } from '../record/nodeReport.ts';
 import type { Cluster } from '../../cluster/client.ts';
 
 /** Settings of a node agent. */

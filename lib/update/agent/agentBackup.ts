@@ -1,10 +1,10 @@
 import type { Context } from '../../context.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import { clusterVersionReference, readClusterVersion } from '../../cluster/clusterVersion.ts';
+import { clusterVersionReference, readClusterVersion } from '../../cluster/version/clusterVersion.ts';
 import type { Host } from '../../node/machine/host.ts';
 import { backUpCluster, listBackups, measureDatabase } from '../../node/clusterBackup.ts';
-import { isRecentBackup, type BackupReport } from '../nodeReport.ts';
-import type { UpgradeBundle } from '../upgradeBundle.ts';
+import { isRecentBackup, type BackupReport } from '../record/nodeReport.ts';
+import type { UpgradeBundle } from '../record/upgradeBundle.ts';
 import { AgentJob } from './agentJob.ts';
 
 /** Backs up etcd on a node while the controller asks for it. The state is on the disk, so the process may end at any point. */

@@ -1,7 +1,7 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Bundle } from '../../bundle/bundle.ts';
-import { describeMissingBlobs } from '../../bundle/deltaBase.ts';
+import type { Bundle } from '../../bundle/open/bundle.ts';
+import { describeMissingBlobs } from '../../bundle/open/deltaBase.ts';
 import type { Context } from '../../context.ts';
 import { ignoreFailure, PluginError, nameSome } from '../../errors.ts';
 import { measureFree } from '../../content/files/disk.ts';
@@ -28,10 +28,10 @@ import {
   unpinReleases,
   writePins,
 } from '../../node/runtime/pins.ts';
-import { listUnpinnable } from '../../readiness/preflight/pinnedImageSets.ts';
-import type { BundleFacts } from '../bundleFacts.ts';
+import { listUnpinnable } from '../../readiness/nodes/pinnedImageSets.ts';
+import type { BundleFacts } from '../record/bundleFacts.ts';
 import { findGuardedImages, removeRecord, type GuardedImage } from '../../node/runtime/pullRecords.ts';
-import { isAtLeast, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
+import { isAtLeast, type NodeProgress, type UpgradeBundle } from '../record/upgradeBundle.ts';
 import { checkStage, type BundleSource, type NodeState } from './nodeState.ts';
 
 /** The images of bundles in the image store of a node. */

@@ -16,14 +16,14 @@ import type { AgentScreen } from './agentScreen.ts';
 import { AgentReport } from './agentReport.ts';
 import { UpgradeBundleReader } from './upgradeBundleReader.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import { clusterVersionReference, listNeededReleases } from '../../cluster/clusterVersion.ts';
-import { readNode } from '../../readiness/preflight/node.ts';
-import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
-import { servesPins } from '../../readiness/preflight/pinnedImageSets.ts';
-import { readMirrorContent, type MirrorContent } from '../mirrorContent.ts';
-import type { MirrorState, NodeReport, Proposal } from '../nodeReport.ts';
-import { chooseFacts } from '../extraImages.ts';
-import { chooseProposal } from '../proposal.ts';
+import { clusterVersionReference, listNeededReleases } from '../../cluster/version/clusterVersion.ts';
+import { readNode } from '../../readiness/nodes/node.ts';
+import { isControlPlane } from '../../readiness/nodes/nodeCheck.ts';
+import { servesPins } from '../../readiness/nodes/pinnedImageSets.ts';
+import { readMirrorContent, type MirrorContent } from '../record/mirrorContent.ts';
+import type { MirrorState, NodeReport, Proposal } from '../record/nodeReport.ts';
+import { chooseFacts } from '../record/extraImages.ts';
+import { chooseProposal } from '../record/proposal.ts';
 import { reasonOfUpdate, type ScreenReason } from '../screen/screenCode.ts';
 import { plainVersion, type ScreenFacts } from '../screen/screenText.ts';
 import {
@@ -33,7 +33,7 @@ import {
   phaseOf,
   type NodeProgress,
   type UpgradeBundle,
-} from '../upgradeBundle.ts';
+} from '../record/upgradeBundle.ts';
 
 /** Options of an AgentLoop. */
 export interface AgentLoopOptions {

@@ -1,8 +1,8 @@
 import type { Context } from '../../context.ts';
 import { deriveBearerToken } from '../../content/http/certificates.ts';
 import { serveContent, type ContentServer, type ServedFile } from '../../content/server/server.ts';
-import type { MirrorState } from '../nodeReport.ts';
-import { nodePhases, type NodeProgress } from '../upgradeBundle.ts';
+import type { MirrorState } from '../record/nodeReport.ts';
+import { nodePhases, type NodeProgress } from '../record/upgradeBundle.ts';
 
 /** The state of an agent for a monitoring system. */
 export interface AgentState {

@@ -3,11 +3,11 @@ import { asFailure, ignoreFailure, isPluginError, messageOf } from '../../errors
 import type { FoundBundle } from '../../node/media/medium.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
-import { serveBaseBlobs } from '../../node/baseBlobs.ts';
-import { type BundleFacts, describeMismatch, parseOutline } from '../bundleFacts.ts';
-import type { NodeReport } from '../nodeReport.ts';
-import { chooseFacts } from '../extraImages.ts';
-import { isAtLeast, needsFacts, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
+import { serveBaseBlobs } from '../../node/transfer/baseBlobs.ts';
+import { type BundleFacts, describeMismatch, parseOutline } from '../record/bundleFacts.ts';
+import type { NodeReport } from '../record/nodeReport.ts';
+import { chooseFacts } from '../record/extraImages.ts';
+import { isAtLeast, needsFacts, type NodeProgress, type UpgradeBundle } from '../record/upgradeBundle.ts';
 import type { AgentBackup } from './agentBackup.ts';
 import type { AgentImages } from './agentImages.ts';
 import { AgentJob, WorkShare } from './agentJob.ts';

@@ -1,14 +1,14 @@
 import type { Context, TransferEvent } from '../../context.ts';
 import { isPluginError, messageOf, PluginError, type ErrorCode } from '../../errors.ts';
-import type { BlobRecord } from '../../bundle/metadata.ts';
+import type { BlobRecord } from '../../bundle/metadata/metadata.ts';
 import type { BundleOutline } from '../../node/contentCheck.ts';
-import { baseBlobsPath, replicaPath } from '../../node/replica.ts';
-import { Transfer, type WantedContent } from '../../node/transfer.ts';
+import { baseBlobsPath, replicaPath } from '../../node/transfer/replica.ts';
+import { Transfer, type WantedContent } from '../../node/transfer/transfer.ts';
 import { hexOf, type Digest } from '../../content/oci/digest.ts';
 import { Connections } from '../../content/http/connections.ts';
 import { clientTlsOf, derivePreSharedKey } from '../../content/http/certificates.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import { readReport, reportKind, selectOffers } from '../nodeReport.ts';
+import { readReport, reportKind, selectOffers } from '../record/nodeReport.ts';
 import { PeerPace, PeerStandings, type PeerOutcome, type RateLimit } from './peerStandings.ts';
 
 /** Few retries, because another node may have the bundle too. */

@@ -1,7 +1,7 @@
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { Readable } from 'node:stream';
-import type { Bundle } from '../../bundle/bundle.ts';
+import type { Bundle } from '../../bundle/open/bundle.ts';
 import type { Context } from '../../context.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { derivePreSharedKey } from '../../content/http/certificates.ts';

@@ -1,14 +1,14 @@
 import { readdir, rm, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { formatBytes } from '../../text.ts';
-import { openBundle } from '../../bundle/open.ts';
-import { type Bundle } from '../../bundle/bundle.ts';
-import { addBases, addContents, listMissingBlobs } from '../../bundle/deltaBase.ts';
-import type { VerifyTrust } from '../../bundle/signatureCheck.ts';
+import { openBundle } from '../../bundle/open/open.ts';
+import { type Bundle } from '../../bundle/open/bundle.ts';
+import { addBases, addContents, listMissingBlobs } from '../../bundle/open/deltaBase.ts';
+import type { VerifyTrust } from '../../bundle/open/signatureCheck.ts';
 import type { Context } from '../../context.ts';
 import { asFailure, PluginError } from '../../errors.ts';
 import { isFileOn, type FoundBundle } from '../../node/media/medium.ts';
-import { checkBaseBlobs, openBaseBlobs, serveBaseBlobs } from '../../node/baseBlobs.ts';
+import { checkBaseBlobs, openBaseBlobs, serveBaseBlobs } from '../../node/transfer/baseBlobs.ts';
 import type { BundleOutline } from '../../node/contentCheck.ts';
 import {
   baseBlobsPath,
@@ -17,11 +17,11 @@ import {
   hashBundle,
   readOutline,
   replicaPath,
-} from '../../node/replica.ts';
+} from '../../node/transfer/replica.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { digestIn } from '../../content/oci/reference.ts';
 import { copyToFile, measureRoom, sumFiles, type RetentionRoom } from '../mirror/quota.ts';
-import { gatherFacts, readFacts, readFactsOf, type BundleFacts } from '../bundleFacts.ts';
+import { gatherFacts, readFacts, readFactsOf, type BundleFacts } from '../record/bundleFacts.ts';
 
 /** An open bundle, with the base blobs of a delta that the node has as files, and its verified facts. */
 export interface CachedBundle {

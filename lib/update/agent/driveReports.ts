@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import type { Context } from '../../context.ts';
 import { asFailure, isPluginError } from '../../errors.ts';
 import { fieldsOf, textOf } from '../../fields.ts';
-import type { BundleMetadata } from '../../bundle/metadata.ts';
+import type { BundleMetadata } from '../../bundle/metadata/metadata.ts';
 import { nameUpdateReport, openUpdateReport } from '../../config/updateReport.ts';
 import { writeAtomically } from '../../content/files/atomicWrite.ts';
 import { isDigest, type Digest } from '../../content/oci/digest.ts';
@@ -15,7 +15,7 @@ import type { Cluster } from '../../cluster/client.ts';
 import { reportMap } from '../report/reportKey.ts';
 import { hasEndOf, newestAllowed, unpackReport, type PublishedReport } from '../report/publishedReport.ts';
 import type { ReportState } from '../screen/screenText.ts';
-import { hasEnded, type UpgradeBundle } from '../upgradeBundle.ts';
+import { hasEnded, type UpgradeBundle } from '../record/upgradeBundle.ts';
 import type { AgentMedia } from './agentMedia.ts';
 import type { BundleCache } from './bundleCache.ts';
 

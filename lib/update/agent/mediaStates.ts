@@ -1,6 +1,6 @@
 import { identityOf, type FoundBundle } from '../../node/media/medium.ts';
 import type { Digest } from '../../content/oci/digest.ts';
-import type { BundleFacts } from '../bundleFacts.ts';
+import type { BundleFacts } from '../record/bundleFacts.ts';
 
 /** The state of a medium. `unreadable`: it has the allowed bundle, but cannot be read to its end or is corrupt. */
 export type MediumState = 'verified' | 'another' | 'unreadable';

@@ -7,7 +7,7 @@ import {
   upgradeBundleKind,
   type UpgradeBundle,
   type UpgradeBundleStatus,
-} from '../upgradeBundle.ts';
+} from '../record/upgradeBundle.ts';
 
 const { apiVersion, kind } = upgradeBundleKind;
 

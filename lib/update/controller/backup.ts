@@ -1,11 +1,11 @@
-import { readClusterVersion } from '../../cluster/clusterVersion.ts';
+import { readClusterVersion } from '../../cluster/version/clusterVersion.ts';
 import { keptBackups } from '../../node/clusterBackup.ts';
-import { readNode } from '../../readiness/preflight/node.ts';
-import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
-import { isRecentBackup } from '../nodeReport.ts';
-import { readRendered } from '../poolRollout.ts';
-import { falseCondition, type BundleCondition } from '../conditions.ts';
-import type { UpgradeBundleStatus } from '../upgradeBundle.ts';
+import { readNode } from '../../readiness/nodes/node.ts';
+import { isControlPlane } from '../../readiness/nodes/nodeCheck.ts';
+import { isRecentBackup } from '../record/nodeReport.ts';
+import { readRendered } from '../record/poolRollout.ts';
+import { falseCondition, type BundleCondition } from '../record/conditions.ts';
+import type { UpgradeBundleStatus } from '../record/upgradeBundle.ts';
 import type { Observation } from './observation.ts';
 
 /** The backup before an update: its condition, the node that makes it, and the backups for the record. */

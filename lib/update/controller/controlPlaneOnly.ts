@@ -1,11 +1,11 @@
 import { fieldsOf } from '../../fields.ts';
-import type { StoredObject } from '../../cluster/storedObject.ts';
+import type { StoredObject } from '../../cluster/objects/storedObject.ts';
 import { isExtendedUpdate } from '../../release/version.ts';
-import type { BundleFacts } from '../bundleFacts.ts';
-import { clearCondition, falseCondition, listNames, type BundleCondition } from '../conditions.ts';
-import { type UpgradeBundle, resumeAnnotation, type HopProgress } from '../upgradeBundle.ts';
+import type { BundleFacts } from '../record/bundleFacts.ts';
+import { clearCondition, falseCondition, listNames, type BundleCondition } from '../record/conditions.ts';
+import { type UpgradeBundle, resumeAnnotation, type HopProgress } from '../record/upgradeBundle.ts';
 import { isPaused } from './pauses.ts';
-import { nextHop, withPhase } from '../extraImages.ts';
+import { nextHop, withPhase } from '../record/extraImages.ts';
 import type { Step } from './step.ts';
 
 const controlPlane = ['master', 'arbiter'];

@@ -1,12 +1,12 @@
 import { fieldsAt, textOf } from '../../fields.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import { clusterVersionReference, listNeededReleases } from '../../cluster/clusterVersion.ts';
-import type { StoredObject } from '../../cluster/storedObject.ts';
+import { clusterVersionReference, listNeededReleases } from '../../cluster/version/clusterVersion.ts';
+import type { StoredObject } from '../../cluster/objects/storedObject.ts';
 import { digestIn } from '../../content/oci/reference.ts';
 import { keepsPoolsPaused } from './controlPlaneOnly.ts';
 import { restoreNodeChanges, restorePools } from './pauses.ts';
-import { listOwnSets, ownership, pinnedImageSetKind } from '../../readiness/preflight/pinnedImageSets.ts';
-import { activeBundle, phaseOf, type Phase, type UpgradeBundle } from '../upgradeBundle.ts';
+import { listOwnSets, ownership, pinnedImageSetKind } from '../../readiness/nodes/pinnedImageSets.ts';
+import { activeBundle, phaseOf, type Phase, type UpgradeBundle } from '../record/upgradeBundle.ts';
 
 const pausing: readonly (Phase | undefined)[] = ['Loading', 'Loaded', 'Pinned', 'Upgrading'];
 /** The phases in which the next update has begun and the cluster still runs the release before it. */

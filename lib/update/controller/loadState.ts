@@ -1,11 +1,11 @@
 import type { KubernetesObject } from '../../config/manifest.ts';
-import { listNames, type BundleCondition } from '../conditions.ts';
+import { listNames, type BundleCondition } from '../record/conditions.ts';
 import { isIgnored } from '../../cluster/finding.ts';
-import { mayHaveAgent, nameWithoutAgent, readNode, type ClusterNode } from '../../readiness/preflight/node.ts';
-import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
+import { mayHaveAgent, nameWithoutAgent, readNode, type ClusterNode } from '../../readiness/nodes/node.ts';
+import { isControlPlane } from '../../readiness/nodes/nodeCheck.ts';
 import type { KnownProgress } from './nodeReports.ts';
-import type { BaseState } from '../nodeReport.ts';
-import type { NodeProgress, UpgradeBundle } from '../upgradeBundle.ts';
+import type { BaseState } from '../record/nodeReport.ts';
+import type { NodeProgress, UpgradeBundle } from '../record/upgradeBundle.ts';
 
 /** The progress of all nodes of a cluster in loading images. */
 export interface LoadState {

@@ -1,8 +1,8 @@
-import { conditionsOf, type StoredObject } from '../../cluster/storedObject.ts';
-import { isPoolNode, mayHaveAgent, readNode } from '../../readiness/preflight/node.ts';
-import { clearCondition, listNames, type BundleCondition } from '../conditions.ts';
-import { readReport, type BackupReport, type BaseState } from '../nodeReport.ts';
-import { hasEnded, isAtLeast, type NodeProgress, type UpgradeBundle } from '../upgradeBundle.ts';
+import { conditionsOf, type StoredObject } from '../../cluster/objects/storedObject.ts';
+import { isPoolNode, mayHaveAgent, readNode } from '../../readiness/nodes/node.ts';
+import { clearCondition, listNames, type BundleCondition } from '../record/conditions.ts';
+import { readReport, type BackupReport, type BaseState } from '../record/nodeReport.ts';
+import { hasEnded, isAtLeast, type NodeProgress, type UpgradeBundle } from '../record/upgradeBundle.ts';
 
 /**
  * The time after which a silent agent counts as missing, in milliseconds: three times the longest pause between two

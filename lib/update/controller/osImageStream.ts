@@ -1,11 +1,11 @@
 import { asFailure } from '../../errors.ts';
 import { listOf } from '../../fields.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import { readStreamTarget } from '../../release/osImageStreamObject.ts';
-import { needsStreams } from '../../release/osImageStreams.ts';
-import { falseCondition, type BundleCondition } from '../conditions.ts';
-import type { BundleFacts } from '../bundleFacts.ts';
-import type { AllowedFacts } from '../extraImages.ts';
+import { readStreamTarget } from '../../release/payload/osImageStreamObject.ts';
+import { needsStreams } from '../../release/payload/osImageStreams.ts';
+import { falseCondition, type BundleCondition } from '../record/conditions.ts';
+import type { BundleFacts } from '../record/bundleFacts.ts';
+import type { AllowedFacts } from '../record/extraImages.ts';
 import {
   osImageStreamKind,
   osImageStreamReference,
@@ -13,8 +13,8 @@ import {
   writeOSImageStream,
   type NeededStream,
   runsRelease,
-} from '../osImageStreamWrite.ts';
-import type { UpgradeBundle } from '../upgradeBundle.ts';
+} from '../record/osImageStreamWrite.ts';
+import type { UpgradeBundle } from '../record/upgradeBundle.ts';
 import type { Observation } from './observation.ts';
 import { hasMirrorsOf, readFeatureSet } from './readiness.ts';
 import { findWaitingController, type WaitingController } from '../../readiness/preflight/osImageStreamCheck.ts';

@@ -1,8 +1,8 @@
 import { PluginError } from '../../errors.ts';
 import { fieldsAt, fieldsOf, textOf, type Fields } from '../../fields.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import type { StoredObject } from '../../cluster/storedObject.ts';
-import { listServed } from '../../cluster/servedObjects.ts';
+import type { StoredObject } from '../../cluster/objects/storedObject.ts';
+import { listServed } from '../../cluster/objects/servedObjects.ts';
 import { parseJson } from '../../content/oci/syntax.ts';
 
 /**

@@ -1,8 +1,8 @@
 import { parseDigest } from '../../content/oci/digest.ts';
 import { digestIn } from '../../content/oci/reference.ts';
-import type { BundleFacts } from '../bundleFacts.ts';
-import type { StoredObject } from '../../cluster/storedObject.ts';
-import { falseCondition, listNames, type BundleCondition } from '../conditions.ts';
+import type { BundleFacts } from '../record/bundleFacts.ts';
+import type { StoredObject } from '../../cluster/objects/storedObject.ts';
+import { falseCondition, listNames, type BundleCondition } from '../record/conditions.ts';
 import {
   isSameSet,
   listUnpinnable,
@@ -10,7 +10,7 @@ import {
   readPinState,
   servesPins,
   type PinState,
-} from '../../readiness/preflight/pinnedImageSets.ts';
+} from '../../readiness/nodes/pinnedImageSets.ts';
 import type { Observation } from './observation.ts';
 
 /** The observations that pinning needs. */

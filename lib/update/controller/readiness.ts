@@ -1,16 +1,16 @@
 import { fieldsOf } from '../../fields.ts';
 import { isSameMinor, parseArchitecture } from '../../release/version.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import type { StoredObject } from '../../cluster/storedObject.ts';
-import { readClusterVersion } from '../../cluster/clusterVersion.ts';
+import type { StoredObject } from '../../cluster/objects/storedObject.ts';
+import { readClusterVersion } from '../../cluster/version/clusterVersion.ts';
 import type { Finding } from '../../cluster/finding.ts';
-import { listServed } from '../../cluster/servedObjects.ts';
-import { isPoolNode, readNode } from '../../readiness/preflight/node.ts';
-import { checkNode } from '../../readiness/preflight/nodeCheck.ts';
+import { listServed } from '../../cluster/objects/servedObjects.ts';
+import { isPoolNode, readNode } from '../../readiness/nodes/node.ts';
+import { checkNode } from '../../readiness/nodes/nodeCheck.ts';
 import { checkDrains } from '../../readiness/preflight/drainCheck.ts';
 import { checkEtcdMembers, checkOperators, checkPools } from '../../readiness/preflight/operatorCheck.ts';
-import { losesOnlyOwnPins, pinnedImageSetKind } from '../../readiness/preflight/pinnedImageSets.ts';
-import type { BundleFacts } from '../bundleFacts.ts';
+import { losesOnlyOwnPins, pinnedImageSetKind } from '../../readiness/nodes/pinnedImageSets.ts';
+import type { BundleFacts } from '../record/bundleFacts.ts';
 import type { LoadState } from './loadState.ts';
 import {
   featureSetOf,
@@ -23,8 +23,8 @@ import {
 import { checkPreviewStreams, checkStreams } from '../../readiness/preflight/osImageStreamCheck.ts';
 import { checkPath, checkState } from '../../readiness/preflight/versionCheck.ts';
 import { checkWebhooks, dependsOnPods, listServiceNamespaces } from '../../readiness/preflight/webhookCheck.ts';
-import type { NodeDisks } from '../../readiness/preflight/nodeDisks.ts';
-import type { NodeProgress } from '../upgradeBundle.ts';
+import type { NodeDisks } from '../../readiness/nodes/nodeDisks.ts';
+import type { NodeProgress } from '../record/upgradeBundle.ts';
 import { isPaused } from './pauses.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 

@@ -4,8 +4,8 @@ import type { Context } from '../../context.ts';
 import { ignoring, isPluginError, messageOf } from '../../errors.ts';
 import { digestOf, hexOf } from '../../content/oci/digest.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import { clearCondition, findReason, listNames, mergeConditions, type BundleCondition } from '../conditions.ts';
-import { withPhase } from '../extraImages.ts';
+import { clearCondition, findReason, listNames, mergeConditions, type BundleCondition } from '../record/conditions.ts';
+import { withPhase } from '../record/extraImages.ts';
 import type { Observation } from './observation.ts';
 import type { Step } from './step.ts';
 import { describeLongWait, ProgressClock } from './waits.ts';
@@ -15,7 +15,7 @@ import {
   type NodeProgress,
   type UpgradeBundle,
   type UpgradeBundleStatus,
-} from '../upgradeBundle.ts';
+} from '../record/upgradeBundle.ts';
 
 /**
  * Returns the shortest pause between two writes of the status for reports only, in milliseconds. The status lists all

@@ -4,12 +4,12 @@ import { messageOf } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
 import { isClockSynchronized } from '../../node/machine/hostCommands.ts';
 import type { Host } from '../../node/machine/host.ts';
-import { ClusterView } from '../../cluster/clusterView.ts';
+import { ClusterView } from '../../cluster/version/clusterView.ts';
 import { leadWithLease } from '../../cluster/lease.ts';
 import { Rollout, watchedKinds } from './rolloutRound.ts';
 import { defaultInterval, type RolloutOptions } from './observation.ts';
-import type { VerifyTrust } from '../../bundle/signatureCheck.ts';
-import { agentNamespace } from '../upgradeBundle.ts';
+import type { VerifyTrust } from '../../bundle/open/signatureCheck.ts';
+import { agentNamespace } from '../record/upgradeBundle.ts';
 import { BundleCache } from '../agent/bundleCache.ts';
 import { keepMirror, type MirrorKeeperOptions } from '../mirror/mirrorKeeper.ts';
 

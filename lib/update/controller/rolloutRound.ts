@@ -3,11 +3,11 @@ import { fieldsOf } from '../../fields.ts';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { messageOf } from '../../errors.ts';
 import { isDigest, type Digest } from '../../content/oci/digest.ts';
-import { type BundleFacts, describeMismatch } from '../bundleFacts.ts';
+import { type BundleFacts, describeMismatch } from '../record/bundleFacts.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import type { StoredObject } from '../../cluster/storedObject.ts';
-import type { ClusterView } from '../../cluster/clusterView.ts';
-import { chooseFacts } from '../extraImages.ts';
+import type { StoredObject } from '../../cluster/objects/storedObject.ts';
+import type { ClusterView } from '../../cluster/version/clusterView.ts';
+import { chooseFacts } from '../record/extraImages.ts';
 import { readLoadState } from './loadState.ts';
 import { MirrorControl } from '../mirror/mirrorControl.ts';
 import {
@@ -18,13 +18,13 @@ import {
   type RolloutOptions,
   type Observation,
 } from './observation.ts';
-import { readReport, reportKind } from '../nodeReport.ts';
+import { readReport, reportKind } from '../record/nodeReport.ts';
 import { findGoneStreams } from './osImageStream.ts';
-import { osImageStreamKind } from '../osImageStreamWrite.ts';
+import { osImageStreamKind } from '../record/osImageStreamWrite.ts';
 import { controllerPods } from '../../readiness/preflight/osImageStreamCheck.ts';
 import { NodeReports } from './nodeReports.ts';
 import { pauseNodeChanges, restoreNodeChanges, restorePools } from './pauses.ts';
-import { followProposals } from '../proposal.ts';
+import { followProposals } from '../record/proposal.ts';
 import type { Site } from './readiness.ts';
 import { takeStep } from './rolloutStep.ts';
 import { RecordWriter } from './recordWriter.ts';
@@ -40,7 +40,7 @@ import {
   upgradeBundleKind,
   type UpgradeBundle,
   agentNamespace,
-} from '../upgradeBundle.ts';
+} from '../record/upgradeBundle.ts';
 import { digestIn } from '../../content/oci/reference.ts';
 import { machineConfigDaemon, readDaemonImage } from '../../readiness/preflight/agentImage.ts';
 

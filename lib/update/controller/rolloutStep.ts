@@ -1,10 +1,10 @@
 import { fieldsOf, listOf } from '../../fields.ts';
 import { signatureManifests } from '../../config/signatures.ts';
-import { type BundleFacts, formatOutline } from '../bundleFacts.ts';
-import { readClusterVersion } from '../../cluster/clusterVersion.ts';
+import { type BundleFacts, formatOutline } from '../record/bundleFacts.ts';
+import { readClusterVersion } from '../../cluster/version/clusterVersion.ts';
 import { awaitBackup } from './backup.ts';
-import { clearCondition, falseCondition, listNames, type BundleCondition } from '../conditions.ts';
-import { describeExtras, nextHop, planHops } from '../extraImages.ts';
+import { clearCondition, falseCondition, listNames, type BundleCondition } from '../record/conditions.ts';
+import { describeExtras, nextHop, planHops } from '../record/extraImages.ts';
 import {
   describePausedPools,
   isWorkerPool,
@@ -17,15 +17,22 @@ import {
 import { isPaused, pausePools, restorePools } from './pauses.ts';
 import { describeNodes } from './nodeReports.ts';
 import { applySets, pinImages } from './pinning.ts';
-import { servesPins } from '../../readiness/preflight/pinnedImageSets.ts';
+import { servesPins } from '../../readiness/nodes/pinnedImageSets.ts';
 import { acknowledge, findObstacle } from './obstacle.ts';
 import { listNeedingStreams, supplyStreams } from './osImageStream.ts';
 import { readFeatureSet, type Site } from './readiness.ts';
 import { listPinnedReleases, removePins } from './garbageCollection.ts';
-import { hasRunSince, isInstalled, isRefused, isRequested, readPercent } from '../bundleRecord.ts';
+import { hasRunSince, isInstalled, isRefused, isRequested, readPercent } from '../record/bundleRecord.ts';
 import { readProgress, requestUpdate } from './updateRequest.ts';
 import { findClosedWindow } from './windowGate.ts';
-import { abortAnnotation, hasEnded, phaseOf, summarizeNodes, type NodeProgress, type Phase } from '../upgradeBundle.ts';
+import {
+  abortAnnotation,
+  hasEnded,
+  phaseOf,
+  summarizeNodes,
+  type NodeProgress,
+  type Phase,
+} from '../record/upgradeBundle.ts';
 import { takesLocalSystem } from '../../readiness/preflight/versionCheck.ts';
 import type { LoadState } from './loadState.ts';
 import type { Observation } from './observation.ts';

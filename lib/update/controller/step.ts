@@ -1,6 +1,6 @@
-import type { BundleCondition } from '../conditions.ts';
-import type { RecordedOutline } from '../bundleFacts.ts';
-import type { HopProgress, NodeProgress, Phase, UpgradeBundleStatus } from '../upgradeBundle.ts';
+import type { BundleCondition } from '../record/conditions.ts';
+import type { RecordedOutline } from '../record/bundleFacts.ts';
+import type { HopProgress, NodeProgress, Phase, UpgradeBundleStatus } from '../record/upgradeBundle.ts';
 
 /** The phase of the rollout after a step, and the reasons. */
 export interface Step {

@@ -1,17 +1,17 @@
-import type { BundleMetadata } from '../../bundle/metadata.ts';
+import type { BundleMetadata } from '../../bundle/metadata/metadata.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import { clusterVersionReference, readClusterVersion } from '../../cluster/clusterVersion.ts';
-import { type StoredObject, conditionsOf } from '../../cluster/storedObject.ts';
-import { listNames, type BundleCondition, falseCondition } from '../conditions.ts';
+import { clusterVersionReference, readClusterVersion } from '../../cluster/version/clusterVersion.ts';
+import { type StoredObject, conditionsOf } from '../../cluster/objects/storedObject.ts';
+import { listNames, type BundleCondition, falseCondition } from '../record/conditions.ts';
 import { fieldsOf, fieldsAt, listOf, textOf, textsOf } from '../../fields.ts';
-import { isInstalled } from '../bundleRecord.ts';
-import { isPoolNode, readNode } from '../../readiness/preflight/node.ts';
+import { isInstalled } from '../record/bundleRecord.ts';
+import { isPoolNode, readNode } from '../../readiness/nodes/node.ts';
 import { describeDegraded } from '../../readiness/preflight/operatorCheck.ts';
 import { digestIn } from '../../content/oci/reference.ts';
 import { isOlder } from '../../release/version.ts';
 import { shellCommand } from '../../text.ts';
-import type { BundleFacts } from '../bundleFacts.ts';
-import type { UpgradeBundle } from '../upgradeBundle.ts';
+import type { BundleFacts } from '../record/bundleFacts.ts';
+import type { UpgradeBundle } from '../record/upgradeBundle.ts';
 import type { Observation } from './observation.ts';
 
 /**

@@ -1,5 +1,5 @@
-import type { BundleCondition } from '../conditions.ts';
-import type { UpgradeBundle } from '../upgradeBundle.ts';
+import type { BundleCondition } from '../record/conditions.ts';
+import type { UpgradeBundle } from '../record/upgradeBundle.ts';
 import type { LoadState } from './loadState.ts';
 import type { Site } from './readiness.ts';
 import type { Step } from './step.ts';

@@ -1,9 +1,9 @@
 import { fieldsOf, listOf, textOf } from '../../fields.ts';
 import { isPluginError } from '../../errors.ts';
-import type { BundleFacts } from '../bundleFacts.ts';
-import { falseCondition, type BundleCondition } from '../conditions.ts';
-import { findWindow, formatWindowTime, usualNeeds } from '../maintenanceWindow.ts';
-import { startAnnotation } from '../upgradeBundle.ts';
+import type { BundleFacts } from '../record/bundleFacts.ts';
+import { falseCondition, type BundleCondition } from '../record/conditions.ts';
+import { findWindow, formatWindowTime, usualNeeds } from '../record/maintenanceWindow.ts';
+import { startAnnotation } from '../record/upgradeBundle.ts';
 import type { ClockReading, Observation } from './observation.ts';
 
 /** The largest difference of two clocks, and of a time to one before it, in milliseconds. */

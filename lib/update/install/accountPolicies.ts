@@ -1,9 +1,9 @@
 import type { KubernetesObject } from '../../config/manifest.ts';
-import { userOf } from '../accountAccess.ts';
-import { agentNamespace, proposalAnnotation, reportNamespace, upgradeBundleApi } from '../upgradeBundle.ts';
+import { userOf } from '../record/accountAccess.ts';
+import { agentNamespace, proposalAnnotation, reportNamespace, upgradeBundleApi } from '../record/upgradeBundle.ts';
 import { signatureLabel } from '../../config/signatures.ts';
 import { acknowledgements } from '../../readiness/preflight/acknowledgements.ts';
-import { streamAnnotations } from '../../release/osImageStreamObject.ts';
+import { streamAnnotations } from '../../release/payload/osImageStreamObject.ts';
 import { writesReport } from './agentAccess.ts';
 
 const api = 'admissionregistration.k8s.io/v1';

@@ -1,8 +1,15 @@
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { machineConfigDaemon } from '../../readiness/preflight/agentImage.ts';
 import { acknowledgements, adminGates } from '../../readiness/preflight/acknowledgements.ts';
-import { grantAccess, allow, type Account, type AccountRules, type AccessRule, userOf } from '../accountAccess.ts';
-import { agentNamespace, reportNamespace, upgradeBundleApi } from '../upgradeBundle.ts';
+import {
+  grantAccess,
+  allow,
+  type Account,
+  type AccountRules,
+  type AccessRule,
+  userOf,
+} from '../record/accountAccess.ts';
+import { agentNamespace, reportNamespace, upgradeBundleApi } from '../record/upgradeBundle.ts';
 import { reportMap } from '../report/reportKey.ts';
 
 const watching = ['list', 'watch'];

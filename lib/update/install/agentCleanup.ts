@@ -1,4 +1,4 @@
-import { agentPlacement } from '../../readiness/preflight/node.ts';
+import { agentPlacement } from '../../readiness/nodes/node.ts';
 import { dirname } from 'node:path';
 import { fieldsOf, listOf, type Fields } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';

@@ -1,15 +1,15 @@
-import { agentPlacement } from '../../readiness/preflight/node.ts';
+import { agentPlacement } from '../../readiness/nodes/node.ts';
 import { basename, dirname } from 'node:path/posix';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import type { SignalKind } from '../../node/machine/nodeSignal.ts';
 import { executablePath } from '../../node/machine/host.ts';
-import type { Account } from '../accountAccess.ts';
+import type { Account } from '../record/accountAccess.ts';
 import { accountPolicies } from './accountPolicies.ts';
 import { agentAccess, reportAccess, reportsArgument } from './agentAccess.ts';
 import { readyPath } from '../agent/agentServer.ts';
 import { servingSecret } from '../mirror/mirrorCertificates.ts';
 import { mirrorSecretFolder } from '../mirror/mirrorUnit.ts';
-import { agentNamespace, reportNamespace } from '../upgradeBundle.ts';
+import { agentNamespace, reportNamespace } from '../record/upgradeBundle.ts';
 import {
   describeExecutables,
   executablePort,
@@ -23,7 +23,7 @@ import { recordVersion } from './agentVersion.ts';
 import { agentLabels, metricsArgument, metricsIngress, metricsPort, metricsPortName } from './metricsObjects.ts';
 import { reportKeyFolder, reportKeySecret } from '../report/reportKey.ts';
 import { pullPolicyAdmission, type AdmissionMode } from './pullPolicyAdmission.ts';
-import { upgradeBundleDefinition } from '../upgradeBundleDefinition.ts';
+import { upgradeBundleDefinition } from '../record/upgradeBundleDefinition.ts';
 
 /** Settings of the objects of an installation. */
 export interface AgentOptions {

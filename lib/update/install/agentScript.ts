@@ -1,4 +1,4 @@
-import { agentArchitectures } from '../../readiness/preflight/node.ts';
+import { agentArchitectures } from '../../readiness/nodes/node.ts';
 import { executablePath, screenFile } from '../../node/machine/host.ts';
 
 /** The path of the token of the agents, in a container and below the root directory of an agent. */

@@ -1,6 +1,6 @@
 import { ignoring, nameSome } from '../../errors.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import { readReport, reportKind } from '../nodeReport.ts';
+import { readReport, reportKind } from '../record/nodeReport.ts';
 import { surveyAgents } from './agentSurvey.ts';
 
 /** Three times the longest pause between two reports of an agent, in milliseconds. */

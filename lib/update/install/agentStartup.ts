@@ -7,7 +7,7 @@ import type { WaitOptions } from '../../waiting.ts';
 import type { Executable } from './executable.ts';
 import { createReadStream } from 'node:fs';
 import { RetryBudget, type RetryOptions } from '../../content/http/retry.ts';
-import { agentNamespace } from '../upgradeBundle.ts';
+import { agentNamespace } from '../record/upgradeBundle.ts';
 import { executablePath } from '../../node/machine/host.ts';
 import type { PodCommandResult } from '../../cluster/podExec.ts';
 

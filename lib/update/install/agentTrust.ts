@@ -5,7 +5,7 @@ import { PluginError } from '../../errors.ts';
 import { armorTrusted, loadKeyring, parseFingerprint, redHatReleaseKey } from '../../release/signature/keyring.ts';
 import { fingerprintOf } from '../../release/signature/signature.ts';
 import { keyringPath } from './agentScript.ts';
-import { upgradeBundleApi } from '../upgradeBundle.ts';
+import { upgradeBundleApi } from '../record/upgradeBundle.ts';
 
 /** The trust of the agents of a cluster, in addition to the Red Hat release key. */
 export interface AgentTrust {

@@ -1,5 +1,5 @@
-import type { BundleEvidence } from '../../bundle/identity.ts';
-import type { VerifyTrust } from '../../bundle/signatureCheck.ts';
+import type { BundleEvidence } from '../../bundle/open/identity.ts';
+import type { VerifyTrust } from '../../bundle/open/signatureCheck.ts';
 import type { Context } from '../../context.ts';
 import { ignoring, isPluginError, PluginError } from '../../errors.ts';
 import { loadKeyring, parseFingerprint, redHatReleaseKey } from '../../release/signature/keyring.ts';

@@ -1,4 +1,4 @@
-import type { BundleMetadata } from '../../bundle/metadata.ts';
+import type { BundleMetadata } from '../../bundle/metadata/metadata.ts';
 import { ignoring } from '../../errors.ts';
 import { fieldsOf, textOf } from '../../fields.ts';
 import type { Cluster } from '../../cluster/client.ts';

@@ -17,8 +17,8 @@ import {
   mayHaveAgent,
   nameWithoutAgent,
   readNode,
-} from '../../readiness/preflight/node.ts';
-import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
+} from '../../readiness/nodes/node.ts';
+import { isControlPlane } from '../../readiness/nodes/nodeCheck.ts';
 import { refuseHostedControlPlane } from '../../readiness/preflight/preflight.ts';
 import { serviceMonitor, serviceMonitorKind } from './metricsObjects.ts';
 import type { AdmissionMode } from './pullPolicyAdmission.ts';

@@ -1,5 +1,5 @@
 import type { KubernetesObject } from '../../config/manifest.ts';
-import { agentNamespace } from '../upgradeBundle.ts';
+import { agentNamespace } from '../record/upgradeBundle.ts';
 
 /** The label of all agents and of their objects. */
 export const agentLabels = { 'app.kubernetes.io/name': agentNamespace };

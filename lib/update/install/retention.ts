@@ -1,16 +1,16 @@
-import { isSelected, type StoredObject } from '../../cluster/storedObject.ts';
+import { isSelected, type StoredObject } from '../../cluster/objects/storedObject.ts';
 import { fieldsAt, listOf, textOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Context } from '../../context.ts';
 import { PluginError } from '../../errors.ts';
-import type { ApplyOptions } from '../../cluster/apply.ts';
+import type { ApplyOptions } from '../../cluster/apply/apply.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import { referenceOf, type ObjectReference } from '../../cluster/discovery.ts';
-import { readMatching } from '../../cluster/servedObjects.ts';
-import { deleteObjects, applyObjects, type AppliedObject } from '../../cluster/serverSideApply.ts';
+import { referenceOf, type ObjectReference } from '../../cluster/objects/discovery.ts';
+import { readMatching } from '../../cluster/objects/servedObjects.ts';
+import { deleteObjects, applyObjects, type AppliedObject } from '../../cluster/apply/serverSideApply.ts';
 import { formerStorePath, storageFile } from '../../node/machine/host.ts';
-import { readConfigFile, retention } from '../../readiness/preflight/imageRetention.ts';
-import { poolRoles, roleLabel, selectorOf } from '../../readiness/preflight/pinnedImageSets.ts';
+import { readConfigFile, retention } from '../../readiness/nodes/imageRetention.ts';
+import { poolRoles, roleLabel, selectorOf } from '../../readiness/nodes/pinnedImageSets.ts';
 import type { WaitOptions } from '../../waiting.ts';
 import {
   awaitThat,
@@ -20,7 +20,7 @@ import {
   listPools,
   obeysPolicies,
   requireHealthyPools,
-} from '../poolRollout.ts';
+} from '../record/poolRollout.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';
 

@@ -6,8 +6,8 @@ import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Context } from '../../context.ts';
 import { fieldsAt } from '../../fields.ts';
 import type { Cluster, WriteOptions } from '../../cluster/client.ts';
-import { agentNamespace } from '../upgradeBundle.ts';
-import { parseMirrorContent, type MirrorContent } from '../mirrorContent.ts';
+import { agentNamespace } from '../record/upgradeBundle.ts';
+import { parseMirrorContent, type MirrorContent } from '../record/mirrorContent.ts';
 
 /** The Secret with the CA of the mirrors and its key. Only administrators and the controller read it. */
 export const authoritySecret = { name: 'mirror-ca', namespace: agentNamespace } as const;

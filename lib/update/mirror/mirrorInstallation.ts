@@ -2,17 +2,17 @@ import { fieldsAt, listOf, textOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Context } from '../../context.ts';
 import { nameSome, PluginError } from '../../errors.ts';
-import type { ApplyOptions } from '../../cluster/apply.ts';
+import type { ApplyOptions } from '../../cluster/apply/apply.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import type { ObjectReference } from '../../cluster/discovery.ts';
+import type { ObjectReference } from '../../cluster/objects/discovery.ts';
 import { describeFinding } from '../../cluster/finding.ts';
-import type { StoredObject } from '../../cluster/storedObject.ts';
-import { applyObjects, deleteObjects, type AppliedObject } from '../../cluster/serverSideApply.ts';
+import type { StoredObject } from '../../cluster/objects/storedObject.ts';
+import { applyObjects, deleteObjects, type AppliedObject } from '../../cluster/apply/serverSideApply.ts';
 import { registriesFile } from '../../node/machine/host.ts';
-import { readConfigFile } from '../../readiness/preflight/imageRetention.ts';
+import { readConfigFile } from '../../readiness/nodes/imageRetention.ts';
 import { readPodTemplate } from '../../readiness/preflight/podTemplate.ts';
 import type { WaitOptions } from '../../waiting.ts';
-import { listMirrorStates } from '../nodeReport.ts';
+import { listMirrorStates } from '../record/nodeReport.ts';
 import {
   awaitThat,
   disruptionPolicy,
@@ -20,7 +20,7 @@ import {
   findMissingPolicy,
   readRendered,
   requireHealthyPools,
-} from '../poolRollout.ts';
+} from '../record/poolRollout.ts';
 import {
   authoritySecret,
   issueMirrorCertificates,
@@ -48,7 +48,7 @@ import {
   type MirrorPlan,
 } from './mirrorObjects.ts';
 import { checkMirrorSite } from './mirrorCheck.ts';
-import type { MirrorContent } from '../mirrorContent.ts';
+import type { MirrorContent } from '../record/mirrorContent.ts';
 import { mirrorPort } from './mirrorUnit.ts';
 import {
   describeSilentMirrors,

@@ -8,7 +8,7 @@ import { makeFolders } from '../../content/files/disk.ts';
 import { pathOnHost, type Host, mirrorFolder } from '../../node/machine/host.ts';
 import { runProgram } from '../../node/machine/programs.ts';
 import { mirrorUnit, mirrorUnitFile, mirrorUnitName } from './mirrorUnit.ts';
-import { contentFile } from '../mirrorContent.ts';
+import { contentFile } from '../record/mirrorContent.ts';
 import { quotaFile } from './quota.ts';
 
 /** What keeps the mirror of a control plane node. */

@@ -4,14 +4,14 @@ import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import { registriesFile } from '../../node/machine/host.ts';
 import { readRegistries } from '../../node/runtime/storageConfig.ts';
-import { readConfigFile } from '../../readiness/preflight/imageRetention.ts';
-import { roleLabel } from '../../readiness/preflight/pinnedImageSets.ts';
+import { readConfigFile } from '../../readiness/nodes/imageRetention.ts';
+import { roleLabel } from '../../readiness/nodes/pinnedImageSets.ts';
 import { keptAnnotation, ownMirrorSet } from '../../readiness/preflight/survey.ts';
-import { allow, grantAccess } from '../accountAccess.ts';
-import { disruptionPolicy } from '../poolRollout.ts';
-import { agentNamespace } from '../upgradeBundle.ts';
+import { allow, grantAccess } from '../record/accountAccess.ts';
+import { disruptionPolicy } from '../record/poolRollout.ts';
+import { agentNamespace } from '../record/upgradeBundle.ts';
 import { authoritySecret, servingSecret } from './mirrorCertificates.ts';
-import { parseMirrorContent, type MirrorContent } from '../mirrorContent.ts';
+import { parseMirrorContent, type MirrorContent } from '../record/mirrorContent.ts';
 
 /** The mirrors that the site has for a repository or a part of a registry. */
 export interface SiteMirror {

@@ -1,6 +1,6 @@
 import type { Context } from '../../context.ts';
 import type { ServedResponse } from '../../content/server/server.ts';
-import { mostReported, type MirrorState } from '../nodeReport.ts';
+import { mostReported, type MirrorState } from '../record/nodeReport.ts';
 import type { RetainedBundles } from './retainedBundles.ts';
 import type { RetainedContent } from './retainedContent.ts';
 

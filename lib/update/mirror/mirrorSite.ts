@@ -3,16 +3,16 @@ import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
 import { nameSome } from '../../errors.ts';
 import type { KubernetesObject } from '../../config/manifest.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import type { StoredObject } from '../../cluster/storedObject.ts';
-import { listServed, readMatching } from '../../cluster/servedObjects.ts';
-import { readNode } from '../../readiness/preflight/node.ts';
-import { isControlPlane } from '../../readiness/preflight/nodeCheck.ts';
+import type { StoredObject } from '../../cluster/objects/storedObject.ts';
+import { listServed, readMatching } from '../../cluster/objects/servedObjects.ts';
+import { readNode } from '../../readiness/nodes/node.ts';
+import { isControlPlane } from '../../readiness/nodes/nodeCheck.ts';
 import { lacksPullSecret } from '../../readiness/preflight/mirroredStreams.ts';
-import { poolRoles } from '../../readiness/preflight/pinnedImageSets.ts';
+import { poolRoles } from '../../readiness/nodes/pinnedImageSets.ts';
 import { isOwnMirrorSet } from '../../readiness/preflight/survey.ts';
-import type { NodeMirror, MirrorState } from '../nodeReport.ts';
-import type { MirrorContent } from '../mirrorContent.ts';
-import { obeysPolicies } from '../poolRollout.ts';
+import type { NodeMirror, MirrorState } from '../record/nodeReport.ts';
+import type { MirrorContent } from '../record/mirrorContent.ts';
+import { obeysPolicies } from '../record/poolRollout.ts';
 import {
   authorityMapName,
   imageConfig,

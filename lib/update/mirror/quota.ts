@@ -8,7 +8,7 @@ import { writeAtomically } from '../../content/files/atomicWrite.ts';
 import { sumSizes } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { mirrorFolder } from '../../node/machine/host.ts';
-import { retentionShare } from '../../readiness/preflight/nodeDisks.ts';
+import { retentionShare } from '../../readiness/nodes/nodeDisks.ts';
 
 /** The file beside the certificate of a mirror with the quota of its bundles in bytes. It is empty for none. */
 export const quotaFile = 'quota';

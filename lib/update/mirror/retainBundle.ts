@@ -1,11 +1,15 @@
 import type { Cluster } from '../../cluster/client.ts';
-import { clusterVersionReference, listNeededReleases, readClusterVersion } from '../../cluster/clusterVersion.ts';
+import {
+  clusterVersionReference,
+  listNeededReleases,
+  readClusterVersion,
+} from '../../cluster/version/clusterVersion.ts';
 import { hexOf, isDigest, type Digest } from '../../content/oci/digest.ts';
 import { digestIn } from '../../content/oci/reference.ts';
 import { PluginError } from '../../errors.ts';
-import { listMirrorStates } from '../nodeReport.ts';
-import { allowBundle, listRecords, type BundleRequest, type RecordChange } from '../bundleRecord.ts';
-import { activeBundle, hasEnded, phaseOf, upgradeBundleKind } from '../upgradeBundle.ts';
+import { listMirrorStates } from '../record/nodeReport.ts';
+import { allowBundle, listRecords, type BundleRequest, type RecordChange } from '../record/bundleRecord.ts';
+import { activeBundle, hasEnded, phaseOf, upgradeBundleKind } from '../record/upgradeBundle.ts';
 import { isServing, listWithoutMirror, readInstalledMirrors } from './mirrorSite.ts';
 
 /** The record of the bundle of the running release, and the mirrors that do not have it yet. */

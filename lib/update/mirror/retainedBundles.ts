@@ -1,17 +1,17 @@
 import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { entryKindOf } from '../../bundle/bundle.ts';
-import { splitReleases, type BundleMetadata } from '../../bundle/metadata.ts';
-import { openBundle } from '../../bundle/open.ts';
+import { entryKindOf } from '../../bundle/open/bundle.ts';
+import { splitReleases, type BundleMetadata } from '../../bundle/metadata/metadata.ts';
+import { openBundle } from '../../bundle/open/open.ts';
 import type { Context } from '../../context.ts';
 import { asFailure, messageOf, PluginError } from '../../errors.ts';
-import { openBaseBlobs } from '../../node/baseBlobs.ts';
+import { openBaseBlobs } from '../../node/transfer/baseBlobs.ts';
 import { isManifestText, sumSizes } from '../../content/oci/descriptor.ts';
 import type { Digest } from '../../content/oci/digest.ts';
 import { Overlay } from '../../content/store/derivedImage.ts';
 import type { ContentSource, LocalContent } from '../../content/store/store.ts';
-import { readEvidence } from '../bundleFacts.ts';
-import { readMirrorContent, type MirrorContent } from '../mirrorContent.ts';
+import { readEvidence } from '../record/bundleFacts.ts';
+import { readMirrorContent, type MirrorContent } from '../record/mirrorContent.ts';
 
 type RetainedSource = ContentSource & LocalContent;
 

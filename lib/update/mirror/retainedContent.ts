@@ -14,7 +14,7 @@ import {
   type LocalContent,
 } from '../../content/store/store.ts';
 import { isForPlatform } from '../../release/release.ts';
-import { readsMetadata, type MirrorContent } from '../mirrorContent.ts';
+import { readsMetadata, type MirrorContent } from '../record/mirrorContent.ts';
 import type { HeldContent, Holdings, RetainedFiles } from './retainedBundles.ts';
 
 /** A manifest of a retained bundle, and the content that must be there too. */

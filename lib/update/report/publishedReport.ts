@@ -5,8 +5,8 @@ import { fieldsOf, textOf } from '../../fields.ts';
 import { updateReportLimits, updateReportType } from '../../config/updateReport.ts';
 import { formatEnvelope } from '../../release/sigstore/envelope.ts';
 import { readPolicyKey } from '../../release/sigstore/policyKey.ts';
-import type { StoredObject } from '../../cluster/storedObject.ts';
-import { phaseOf, type UpgradeBundle } from '../upgradeBundle.ts';
+import type { StoredObject } from '../../cluster/objects/storedObject.ts';
+import { phaseOf, type UpgradeBundle } from '../record/upgradeBundle.ts';
 import { reportKeyField, reportMap } from './reportKey.ts';
 
 /** The names of the parts of a report in its ConfigMap. */

@@ -2,7 +2,7 @@ import { open, stat, type FileHandle } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { checkInterrupted, type Context } from '../../context.ts';
 import { asFailure, messageOf, PluginError } from '../../errors.ts';
-import { openBundle } from '../../bundle/open.ts';
+import { openBundle } from '../../bundle/open/open.ts';
 import { isUpdateReport, openUpdateReport, updateReportLimits, type OpenedReport } from '../../config/updateReport.ts';
 import { parseSiteReport } from '../../config/siteReport.ts';
 import { RootFolder } from '../../content/files/rootFolder.ts';

@@ -3,10 +3,10 @@ import { readFile } from 'node:fs/promises';
 import { fieldsOf, textOf } from '../../fields.ts';
 import { ignoring, messageOf, PluginError } from '../../errors.ts';
 import { exportPublicKey } from '../../release/sigstore/envelope.ts';
-import type { AppliedObject } from '../../cluster/serverSideApply.ts';
-import type { ApplyOptions } from '../../cluster/apply.ts';
+import type { AppliedObject } from '../../cluster/apply/serverSideApply.ts';
+import type { ApplyOptions } from '../../cluster/apply/apply.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import { agentNamespace } from '../upgradeBundle.ts';
+import { agentNamespace } from '../record/upgradeBundle.ts';
 
 /** The Secret with the private key that signs the reports of an installation, which only the controllers mount. */
 export const reportKeySecret = {

@@ -12,16 +12,16 @@ import {
 } from '../../config/updateReport.ts';
 import { exportPublicKey, signPayload } from '../../release/sigstore/envelope.ts';
 import type { Cluster } from '../../cluster/client.ts';
-import { hasEnded, type UpgradeBundle, phaseOf } from '../upgradeBundle.ts';
+import { hasEnded, type UpgradeBundle, phaseOf } from '../record/upgradeBundle.ts';
 import { describeEnd, reportFields, newestAllowed, sortRecords } from './publishedReport.ts';
 import { reportMap } from './reportKey.ts';
 import type { SiteReport } from '../../config/siteReport.ts';
-import { clusterVersionReference } from '../../cluster/clusterVersion.ts';
+import { clusterVersionReference } from '../../cluster/version/clusterVersion.ts';
 import { runPreflight } from '../../readiness/preflight/preflight.ts';
 import { readSite } from '../../readiness/preflight/site.ts';
 import { surveyCluster } from '../../readiness/preflight/survey.ts';
-import { gatherState } from '../gatherState.ts';
-import { Redactor } from '../redaction.ts';
+import { gatherState } from '../gather/gatherState.ts';
+import { Redactor } from '../gather/redaction.ts';
 
 /** The age after which a report is made again, in milliseconds. A survey reads every workload. */
 const longestAge = 3_600_000;

@@ -1,4 +1,4 @@
-import { isAtLeast, type Phase, type UpgradeBundle } from '../upgradeBundle.ts';
+import { isAtLeast, type Phase, type UpgradeBundle } from '../record/upgradeBundle.ts';
 import { codeOf, type ScreenReason } from './screenCode.ts';
 
 /** The largest text on a screen: lines, and columns of a console of 80×24. */

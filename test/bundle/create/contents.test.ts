@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { settleTasks, gatherContents, type FetchTask } from '../../../lib/bundle/create/contents.ts';
-import { type BundleImage } from '../../../lib/bundle/images.ts';
+import { type BundleImage } from '../../../lib/bundle/metadata/images.ts';
 import type { BundleOrigin } from '../../../lib/bundle/create/origin.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { mediaTypes } from '../../../lib/content/oci/descriptor.ts';

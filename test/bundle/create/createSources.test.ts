@@ -2,7 +2,7 @@ import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import { releaseRepository } from '../../../lib/content/store/directory.ts';
-import { openLocation } from '../../../lib/location.ts';
+import { openLocation } from '../../../lib/content/store/location.ts';
 import { serveContent } from '../../../lib/content/server/server.ts';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
 import { makeContext } from '../../support/context.ts';

@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { cp, open, readdir, readFile, rm, truncate } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
-import type { BundleMetadata } from '../../../lib/bundle/metadata.ts';
+import type { BundleMetadata } from '../../../lib/bundle/metadata/metadata.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { Archive } from '../../../lib/content/archive/archive.ts';
 import { makeContext } from '../../support/context.ts';

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import type { Contents } from '../../../lib/bundle/create/contents.ts';
-import { type MetadataFacts, parseMetadata } from '../../../lib/bundle/metadata.ts';
+import { type MetadataFacts, parseMetadata } from '../../../lib/bundle/metadata/metadata.ts';
 import { layOutBundle } from '../../../lib/bundle/create/writeBundle.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';

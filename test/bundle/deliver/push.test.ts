@@ -2,9 +2,9 @@ import { copyFile, mkdir, readdir, readFile, rm, symlink, writeFile } from 'node
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { openBundle } from '../../../lib/bundle/open.ts';
+import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { pushBundle, type PushResult } from '../../../lib/bundle/push.ts';
-import { checkSigned } from '../../../lib/bundle/signedBundle.ts';
+import { checkSigned } from '../../../lib/bundle/open/signedBundle.ts';
 import type { Context } from '../../../lib/context.ts';
 import { isDigest, type Digest } from '../../../lib/content/oci/digest.ts';
 import { Credentials } from '../../../lib/content/registry/auth/credentials.ts';

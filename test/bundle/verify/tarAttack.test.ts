@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { openBundle } from '../../../lib/bundle/open.ts';
+import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { verifyBundle, type VerifyReport } from '../../../lib/bundle/verify/verify.ts';
 import { Archive } from '../../../lib/content/archive/archive.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';

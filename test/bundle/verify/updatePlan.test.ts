@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { openBundle } from '../../../lib/bundle/open.ts';
+import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { planUpdate } from '../../../lib/bundle/verify/updatePlan.ts';
 import { makeBundle, type BundleOptions } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';

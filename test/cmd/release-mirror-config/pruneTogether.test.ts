@@ -1,7 +1,7 @@
 import { readdir } from 'node:fs/promises';
 import { expect } from 'chai';
 import { takeLock } from '../../../lib/content/files/lock.ts';
-import { writeRecord } from '../../../lib/mirroring/pruneRecord.ts';
+import { writeRecord } from '../../../lib/mirroring/prune/pruneRecord.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { openAccess } from '../../../cmd/cli/access.ts';
 import { Registries } from '../../../lib/content/registry/registries.ts';

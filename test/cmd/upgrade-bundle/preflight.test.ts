@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import type { Finding } from '../../../lib/cluster/finding.ts';
 import type { Preflight } from '../../../lib/readiness/preflight/preflight.ts';
-import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
+import { upgradeBundleDefinition } from '../../../lib/update/record/upgradeBundleDefinition.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { runProgram } from '../../support/content/creation.ts';

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
+import { upgradeBundleDefinition } from '../../../lib/update/record/upgradeBundleDefinition.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { furnish, node } from '../../fakes/cluster/site.ts';

@@ -3,7 +3,7 @@ import { Chalk } from 'chalk';
 import { expect } from 'chai';
 import { paint } from '../../../cmd/cli/colors.ts';
 import { formatStatus, type StatusText } from '../../../cmd/upgrade-bundle/status/statusText.ts';
-import type { NodeProgress, UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
+import type { NodeProgress, UpgradeBundle } from '../../../lib/update/record/upgradeBundle.ts';
 
 const stall = 'no progress since 2026-11-25T10:00:00Z (limit: 60 minutes); waiting: worker-10; check its agent';
 

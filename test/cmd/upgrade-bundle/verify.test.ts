@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { mkdir, open, readdir, readFile, truncate, unlink, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
-import { formatMetadata, metadataPath } from '../../../lib/bundle/metadata.ts';
+import { formatMetadata, metadataPath } from '../../../lib/bundle/metadata/metadata.ts';
 import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { layOutTar } from '../../../lib/content/archive/tarLayout.ts';

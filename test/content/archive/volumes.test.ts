@@ -6,7 +6,7 @@ import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { Archive } from '../../../lib/content/archive/archive.ts';
 import { ArchiveWriter } from '../../../lib/content/archive/archiveWriter.ts';
 import { readPieces, writePieces } from '../../../lib/content/files/fileRange.ts';
-import { openLocation, parseLocation } from '../../../lib/location.ts';
+import { openLocation, parseLocation } from '../../../lib/content/store/location.ts';
 import { layOutTar, type TarEntry } from '../../../lib/content/archive/tarLayout.ts';
 import { journalOf, partialOf } from '../../../lib/content/archive/unfinished.ts';
 import {

@@ -7,7 +7,7 @@ import { expect } from 'chai';
 import { Journal } from '../../../lib/content/archive/journal.ts';
 import { checkLock, readHolder, takeLock } from '../../../lib/content/files/lock.ts';
 import { openRegular, openRegularSync } from '../../../lib/content/files/smallFile.ts';
-import { whileLocked } from '../../../lib/mirroring/destination.ts';
+import { whileLocked } from '../../../lib/mirroring/mirror/destination.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { makePipe } from '../../support/pipe.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';

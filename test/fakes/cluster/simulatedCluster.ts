@@ -6,13 +6,13 @@ import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import { noTrust } from '../../../lib/update/install/agentTrust.ts';
 import { exportPublicKey } from '../../../lib/release/sigstore/envelope.ts';
 import { reportKeyField, reportKeyFolder, reportMap } from '../../../lib/update/report/reportKey.ts';
-import { readReport, reportKind } from '../../../lib/update/nodeReport.ts';
+import { readReport, reportKind } from '../../../lib/update/record/nodeReport.ts';
 import {
   upgradeBundleApi,
   type NodeProgress,
   type Phase,
   type UpgradeBundle,
-} from '../../../lib/update/upgradeBundle.ts';
+} from '../../../lib/update/record/upgradeBundle.ts';
 import type { Digest } from '../../../lib/content/oci/digest.ts';
 import { readPod, type AgentPod } from './agentPod.ts';
 import type { Attempt } from '../kubernetes/apiAccess.ts';

@@ -1,5 +1,5 @@
-import type { StoredObject } from '../../../lib/cluster/storedObject.ts';
-import { formatNodeReport, type MirrorState } from '../../../lib/update/nodeReport.ts';
+import type { StoredObject } from '../../../lib/cluster/objects/storedObject.ts';
+import { formatNodeReport, type MirrorState } from '../../../lib/update/record/nodeReport.ts';
 import type { Json } from '../kubernetes/apiPatch.ts';
 import type { TestApiServer } from '../kubernetes/apiServer.ts';
 

@@ -1,14 +1,19 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { BundleFacts } from '../../../lib/update/bundleFacts.ts';
+import type { BundleFacts } from '../../../lib/update/record/bundleFacts.ts';
 import {
   formatNodeReport,
   readReport,
   reportKind,
   type BackupReport,
   type NodeReport,
-} from '../../../lib/update/nodeReport.ts';
-import { activeBundle, mayLoad, type NodeProgress, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
-import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
+} from '../../../lib/update/record/nodeReport.ts';
+import {
+  activeBundle,
+  mayLoad,
+  type NodeProgress,
+  type UpgradeBundle,
+} from '../../../lib/update/record/upgradeBundle.ts';
+import { upgradeBundleDefinition } from '../../../lib/update/record/upgradeBundleDefinition.ts';
 import type { ClusterBackup } from '../../../lib/node/clusterBackup.ts';
 import type { VerifiedSignature } from '../../../lib/release/signature/signature.ts';
 import type { Digest } from '../../../lib/content/oci/digest.ts';

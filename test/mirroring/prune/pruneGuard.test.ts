@@ -1,8 +1,8 @@
 import { expect } from 'chai';
-import { guardCopies } from '../../../lib/mirroring/pruneGuard.ts';
+import { guardCopies } from '../../../lib/mirroring/prune/pruneGuard.ts';
 import { openAccess } from '../../../cmd/cli/access.ts';
 import { Registries } from '../../../lib/content/registry/registries.ts';
-import { writeRecord } from '../../../lib/mirroring/pruneRecord.ts';
+import { writeRecord } from '../../../lib/mirroring/prune/pruneRecord.ts';
 import { parseManifest } from '../../../lib/content/oci/descriptor.ts';
 import type { ContentStore } from '../../../lib/content/store/store.ts';
 import { repositoryOf } from '../../fakes/registry/content.ts';

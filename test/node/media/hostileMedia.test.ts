@@ -3,7 +3,7 @@ import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
 import { AgentMedia } from '../../../lib/update/agent/agentMedia.ts';
-import { openBundle } from '../../../lib/bundle/open.ts';
+import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { listFiles } from '../../../lib/node/media/medium.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { volumeName } from '../../../lib/content/archive/volumes.ts';

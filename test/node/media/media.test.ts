@@ -1,7 +1,7 @@
 import { copyFile, mkdir, readdir, readFile, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
-import { openBundle } from '../../../lib/bundle/open.ts';
+import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { verifyBundle } from '../../../lib/bundle/verify/verify.ts';
 import { Media, type MediaEvent } from '../../../lib/node/media/media.ts';
 import { volumeName } from '../../../lib/content/archive/volumes.ts';

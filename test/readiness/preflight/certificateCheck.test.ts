@@ -1,7 +1,7 @@
 import 'reflect-metadata';
 import { expect } from 'chai';
 import { Pkcs10CertificateRequestGenerator } from '@peculiar/x509';
-import type { StoredObject } from '../../../lib/cluster/storedObject.ts';
+import type { StoredObject } from '../../../lib/cluster/objects/storedObject.ts';
 import { formatSubject } from '../../../lib/cluster/finding.ts';
 import { checkCertificates, checkSigningRequests } from '../../../lib/readiness/preflight/certificateCheck.ts';
 import { surveyCluster } from '../../../lib/readiness/preflight/survey.ts';

@@ -5,7 +5,7 @@ import {
   readRunningDrill,
   runningDrillAnnotation,
 } from '../../../lib/readiness/preflight/drillRecord.ts';
-import type { StoredObject } from '../../../lib/cluster/storedObject.ts';
+import type { StoredObject } from '../../../lib/cluster/objects/storedObject.ts';
 
 const node = (name: string, annotations: Record<string, unknown> = {}): StoredObject => ({
   ...{ apiVersion: 'v1', kind: 'Node' },

@@ -5,7 +5,7 @@ import { Credentials } from '../../../lib/content/registry/auth/credentials.ts';
 import { MirrorSets } from '../../../lib/content/registry/mirrors.ts';
 import { Registries } from '../../../lib/content/registry/registries.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
-import type { OSImageStreams } from '../../../lib/release/osImageStreams.ts';
+import type { OSImageStreams } from '../../../lib/release/payload/osImageStreams.ts';
 import { repositoryOf, startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
 import { buildRelease, type TestRelease } from '../../support/release/release.ts';

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
-import { readNode } from '../../../lib/readiness/preflight/node.ts';
-import { checkNodeDisks, readDisks } from '../../../lib/readiness/preflight/nodeDisks.ts';
+import { readNode } from '../../../lib/readiness/nodes/node.ts';
+import { checkNodeDisks, readDisks } from '../../../lib/readiness/nodes/nodeDisks.ts';
 import { node } from '../../fakes/cluster/site.ts';
 
 const gibibyte = 1024 ** 3;

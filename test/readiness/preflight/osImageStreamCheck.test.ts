@@ -1,11 +1,11 @@
 import { expect } from 'chai';
-import type { StoredObject } from '../../../lib/cluster/storedObject.ts';
+import type { StoredObject } from '../../../lib/cluster/objects/storedObject.ts';
 import {
   checkPreviewStreams,
   checkStreams,
   type StreamSupply,
 } from '../../../lib/readiness/preflight/osImageStreamCheck.ts';
-import type { OSImageStreams } from '../../../lib/release/osImageStreams.ts';
+import type { OSImageStreams } from '../../../lib/release/payload/osImageStreams.ts';
 import { platformImage } from '../../fakes/cluster/site.ts';
 
 const streams: OSImageStreams = {

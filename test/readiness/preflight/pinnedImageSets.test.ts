@@ -4,8 +4,8 @@ import {
   listUnpinnable,
   makePinnedImageSets,
   readPinState,
-} from '../../../lib/readiness/preflight/pinnedImageSets.ts';
-import type { StoredObject } from '../../../lib/cluster/storedObject.ts';
+} from '../../../lib/readiness/nodes/pinnedImageSets.ts';
+import type { StoredObject } from '../../../lib/cluster/objects/storedObject.ts';
 import { withConditions } from '../../fakes/cluster/site.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';

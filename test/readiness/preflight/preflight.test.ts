@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import type { UpdatePlan } from '../../../lib/bundle/verify/updatePlan.ts';
 import { formatSubject, type Finding } from '../../../lib/cluster/finding.ts';
-import { pinnedOf } from '../../../lib/readiness/preflight/pinnedImageSets.ts';
+import { pinnedOf } from '../../../lib/readiness/nodes/pinnedImageSets.ts';
 import { findLeftOut, runPreflight } from '../../../lib/readiness/preflight/preflight.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';

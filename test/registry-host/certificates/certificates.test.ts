@@ -8,9 +8,9 @@ import {
   formatTrust,
 } from '../../../lib/registry-host/certificates/certificates.ts';
 import { detectInstallation } from '../../../lib/registry-host/detect/detect.ts';
-import { replaceFile } from '../../../lib/registry-host/fileChange.ts';
+import { replaceFile } from '../../../lib/registry-host/installation/fileChange.ts';
 import { HostFiles } from '../../../lib/node/machine/hostFiles.ts';
-import type { Installation } from '../../../lib/registry-host/installation.ts';
+import type { Installation } from '../../../lib/registry-host/installation/installation.ts';
 import {
   findRenewals,
   renewCertificates,

@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import type { Installation } from '../../../lib/registry-host/installation.ts';
+import type { Installation } from '../../../lib/registry-host/installation/installation.ts';
 import { makeRegistryBundle, type TestRegistryBundle } from '../../fakes/mirror-registry/mirrorRegistryBundle.ts';
 import { healthy } from '../../fakes/mirror-registry/mirrorRegistryHost.ts';
 import { startMirrorRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';

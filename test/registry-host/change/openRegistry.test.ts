@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { HostFiles } from '../../../lib/node/machine/hostFiles.ts';
-import { takeStateLock } from '../../../lib/registry-host/stateFolder.ts';
+import { takeStateLock } from '../../../lib/registry-host/installation/stateFolder.ts';
 import { startMirrorRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
 import { requirePeer } from '../../support/peers.ts';
 

@@ -6,7 +6,7 @@ import { HostFiles } from '../../../lib/node/machine/hostFiles.ts';
 import { folderOfFile, parseJournal } from '../../../lib/registry-host/change/upgradeJournal.ts';
 import { readWritten } from '../../../lib/registry-host/change/upgradeRecords.ts';
 import { readState } from '../../../lib/registry-host/detect/registryState.ts';
-import { StateFolder } from '../../../lib/registry-host/stateFolder.ts';
+import { StateFolder } from '../../../lib/registry-host/installation/stateFolder.ts';
 import { isPluginError } from '../../../lib/errors.ts';
 import { failureOf } from '../../support/program/failure.ts';
 

@@ -2,7 +2,7 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { openBundle } from '../../../lib/bundle/open.ts';
+import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { createRegistryBundle, imagesOfBundle } from '../../../lib/registry-host/releases/registryBundle.ts';
 import { makeContext } from '../../support/context.ts';
 import { executeProgram } from '../../support/program/execution.ts';

@@ -1,5 +1,5 @@
 import { readFile, writeFile } from 'node:fs/promises';
-import { formatMetadata, metadataPath, type BundleMetadata } from '../../../lib/bundle/metadata.ts';
+import { formatMetadata, metadataPath, type BundleMetadata } from '../../../lib/bundle/metadata/metadata.ts';
 import { Archive } from '../../../lib/content/archive/archive.ts';
 import { layOutTar, type TarEntry } from '../../../lib/content/archive/tarLayout.ts';
 import { makeContext } from '../context.ts';

@@ -4,7 +4,7 @@ import { x as extract } from 'tar';
 import { createBundle, type CreateResult } from '../../../lib/bundle/create/create.ts';
 import { RegistryOrigin } from '../../../lib/bundle/create/origin.ts';
 import { heldImagesOf } from '../../../lib/bundle/create/siteCheck.ts';
-import type { ReportPlace } from '../../../lib/bundle/metadata.ts';
+import type { ReportPlace } from '../../../lib/bundle/metadata/metadata.ts';
 import type { SiteReport } from '../../../lib/config/siteReport.ts';
 import type { Digest } from '../../../lib/content/oci/digest.ts';
 import { Archive } from '../../../lib/content/archive/archive.ts';

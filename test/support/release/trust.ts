@@ -1,4 +1,4 @@
-import type { VerifyTrust } from '../../../lib/bundle/signatureCheck.ts';
+import type { VerifyTrust } from '../../../lib/bundle/open/signatureCheck.ts';
 
 /** The trust in tests of other subjects: unsigned releases, no network. */
 export const acceptUnsigned: VerifyTrust = {

@@ -3,7 +3,7 @@ import { expect } from 'chai';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { gatherTrust, noTrust, type AgentTrust } from '../../../lib/update/install/agentTrust.ts';
 import { codeOf, type ScreenReason } from '../../../lib/update/screen/screenCode.ts';
-import { abortAnnotation } from '../../../lib/update/upgradeBundle.ts';
+import { abortAnnotation } from '../../../lib/update/record/upgradeBundle.ts';
 import { bundleName, SimulatedCluster } from '../../fakes/cluster/simulatedCluster.ts';
 import type { SimulatedNode } from '../../fakes/cluster/simulatedNode.ts';
 import { requireRoot } from '../../support/archive/storeReader.ts';

@@ -4,7 +4,7 @@ import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { serveBundle } from '../../../lib/bundle/serve.ts';
-import { openBundle } from '../../../lib/bundle/open.ts';
+import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { copyPrograms } from '../../../lib/node/images/copyImage.ts';
 import type { Host } from '../../../lib/node/machine/host.ts';
 import { StoreIndex } from '../../../lib/node/images/imageStore.ts';

@@ -2,7 +2,7 @@ import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import * as openpgp from 'openpgp';
 import { expect } from 'chai';
-import { openBundle } from '../../../lib/bundle/open.ts';
+import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { verifyBundle } from '../../../lib/bundle/verify/verify.ts';
 import type { UpdateReport } from '../../../lib/config/updateReport.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';

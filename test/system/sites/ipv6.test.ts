@@ -9,7 +9,7 @@ import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { digestIn } from '../../../lib/content/oci/reference.ts';
 import { mirrorPort } from '../../../lib/update/mirror/mirrorUnit.ts';
 import { gatherTrust, noTrust } from '../../../lib/update/install/agentTrust.ts';
-import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
+import { upgradeBundleDefinition } from '../../../lib/update/record/upgradeBundleDefinition.ts';
 import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeKubeconfigFolder } from '../../support/kubeconfig.ts';
 import { SimulatedCluster } from '../../fakes/cluster/simulatedCluster.ts';

@@ -4,7 +4,7 @@ import { AgentLoop } from '../../../lib/update/agent/agentLoop.ts';
 import { AgentPeers, connectToPeers } from '../../../lib/update/agent/agentPeers.ts';
 import { AgentServer, readyPath } from '../../../lib/update/agent/agentServer.ts';
 import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
-import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
+import { upgradeBundleDefinition } from '../../../lib/update/record/upgradeBundleDefinition.ts';
 import { node } from '../../fakes/cluster/site.ts';
 import { startCluster } from '../../support/cluster.ts';
 import { until } from '../../support/until.ts';

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { AgentReport, reportPause } from '../../../lib/update/agent/agentReport.ts';
-import { readReport, reportKind } from '../../../lib/update/nodeReport.ts';
-import type { NodeProgress, UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
+import { readReport, reportKind } from '../../../lib/update/record/nodeReport.ts';
+import type { NodeProgress, UpgradeBundle } from '../../../lib/update/record/upgradeBundle.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
 import type { TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';

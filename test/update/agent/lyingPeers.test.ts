@@ -1,15 +1,15 @@
 import { readFile, stat, truncate, writeFile, readdir } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
-import { openBundle } from '../../../lib/bundle/open.ts';
+import { openBundle } from '../../../lib/bundle/open/open.ts';
 import type { BundleOutline } from '../../../lib/node/contentCheck.ts';
-import { hashBundle, replicaPath } from '../../../lib/node/replica.ts';
+import { hashBundle, replicaPath } from '../../../lib/node/transfer/replica.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import type { Connections } from '../../../lib/content/http/connections.ts';
 import { AgentPeers, connectToPeers } from '../../../lib/update/agent/agentPeers.ts';
 import { PeerStandings } from '../../../lib/update/agent/peerStandings.ts';
 import { AgentServer } from '../../../lib/update/agent/agentServer.ts';
-import { formatNodeReport, reportKind } from '../../../lib/update/nodeReport.ts';
+import { formatNodeReport, reportKind } from '../../../lib/update/record/nodeReport.ts';
 import { lies, startLyingPeer, type Lie } from '../../fakes/cluster/lyingPeer.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';

@@ -14,7 +14,7 @@ import {
   type NodeState,
 } from '../../../lib/update/agent/nodeState.ts';
 import type { FoundBundle } from '../../../lib/node/media/medium.ts';
-import type { Phase, UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
+import type { Phase, UpgradeBundle } from '../../../lib/update/record/upgradeBundle.ts';
 import { PluginError } from '../../../lib/errors.ts';
 
 const node = { name: 'a', controlPlane: false, pinsByCluster: false };

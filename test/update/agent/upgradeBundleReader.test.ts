@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { UpgradeBundleReader } from '../../../lib/update/agent/upgradeBundleReader.ts';
-import { upgradeBundleDefinition } from '../../../lib/update/upgradeBundleDefinition.ts';
+import { upgradeBundleDefinition } from '../../../lib/update/record/upgradeBundleDefinition.ts';
 import type { TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
 import { until } from '../../support/until.ts';

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { awaitBackup, type BackupState } from '../../../lib/update/controller/backup.ts';
-import { isRecentBackup } from '../../../lib/update/nodeReport.ts';
+import { isRecentBackup } from '../../../lib/update/record/nodeReport.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { node } from '../../fakes/cluster/site.ts';

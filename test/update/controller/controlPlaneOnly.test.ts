@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { abortUpdate } from '../../../lib/update/bundleRecord.ts';
+import { abortUpdate } from '../../../lib/update/record/bundleRecord.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { connectTo } from '../../support/cluster.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';

@@ -1,8 +1,8 @@
 import { expect } from 'chai';
 import type { KnownProgress } from '../../../lib/update/controller/nodeReports.ts';
-import type { BaseState } from '../../../lib/update/nodeReport.ts';
+import type { BaseState } from '../../../lib/update/record/nodeReport.ts';
 import { readLoadState } from '../../../lib/update/controller/loadState.ts';
-import type { NodePhase } from '../../../lib/update/upgradeBundle.ts';
+import type { NodePhase } from '../../../lib/update/record/upgradeBundle.ts';
 import { node, nodesWithoutAgent } from '../../fakes/cluster/site.ts';
 
 const nodes = ['master-0', 'master-1', 'master-2', 'worker-0'].map((name) =>

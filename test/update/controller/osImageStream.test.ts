@@ -1,9 +1,9 @@
 import { expect } from 'chai';
-import { streamAnnotations } from '../../../lib/release/osImageStreamObject.ts';
-import type { OSImageStreams } from '../../../lib/release/osImageStreams.ts';
-import type { BundleFacts } from '../../../lib/update/bundleFacts.ts';
+import { streamAnnotations } from '../../../lib/release/payload/osImageStreamObject.ts';
+import type { OSImageStreams } from '../../../lib/release/payload/osImageStreams.ts';
+import type { BundleFacts } from '../../../lib/update/record/bundleFacts.ts';
 import { accountPolicies } from '../../../lib/update/install/accountPolicies.ts';
-import { userOf } from '../../../lib/update/accountAccess.ts';
+import { userOf } from '../../../lib/update/record/accountAccess.ts';
 import { agentAccess } from '../../../lib/update/install/agentAccess.ts';
 import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
 import { readRights } from '../../fakes/kubernetes/apiRights.ts';

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { conditionsOf } from '../../../lib/cluster/storedObject.ts';
+import { conditionsOf } from '../../../lib/cluster/objects/storedObject.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { pod } from '../../fakes/cluster/site.ts';
 import { upgradeBundle } from '../../fakes/cluster/updatingSite.ts';

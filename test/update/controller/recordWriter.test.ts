@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { RecordWriter } from '../../../lib/update/controller/recordWriter.ts';
-import { upgradeBundleKind, type UpgradeBundle } from '../../../lib/update/upgradeBundle.ts';
+import { upgradeBundleKind, type UpgradeBundle } from '../../../lib/update/record/upgradeBundle.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
 import { connectTo } from '../../support/cluster.ts';

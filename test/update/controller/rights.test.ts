@@ -1,8 +1,8 @@
 import { expect } from 'chai';
-import { userOf } from '../../../lib/update/accountAccess.ts';
+import { userOf } from '../../../lib/update/record/accountAccess.ts';
 import { accountPolicies } from '../../../lib/update/install/accountPolicies.ts';
 import { agentAccess } from '../../../lib/update/install/agentAccess.ts';
-import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
+import { formatNodeReport } from '../../../lib/update/record/nodeReport.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { platformImage } from '../../fakes/cluster/site.ts';
 import { makeHops, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
-import { abortUpdate, awaitAbort } from '../../../lib/update/bundleRecord.ts';
+import { abortUpdate, awaitAbort } from '../../../lib/update/record/bundleRecord.ts';
 import { connectTo } from '../../support/cluster.ts';
-import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
+import { formatNodeReport } from '../../../lib/update/record/nodeReport.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import type { ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';

@@ -1,6 +1,6 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { expect } from 'chai';
-import { phases } from '../../../lib/update/upgradeBundle.ts';
+import { phases } from '../../../lib/update/record/upgradeBundle.ts';
 
 const page = new URL('../../../docs/how-to/update-stands-still.md', import.meta.url);
 const library = new URL('../../../lib/update/', import.meta.url);

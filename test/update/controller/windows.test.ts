@@ -1,6 +1,6 @@
 import { expect } from 'chai';
-import { resumeUpdate } from '../../../lib/update/bundleRecord.ts';
-import type { BundleFacts } from '../../../lib/update/bundleFacts.ts';
+import { resumeUpdate } from '../../../lib/update/record/bundleRecord.ts';
+import type { BundleFacts } from '../../../lib/update/record/bundleFacts.ts';
 import { fieldsOf } from '../../../lib/fields.ts';
 import { connectTo } from '../../support/cluster.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';

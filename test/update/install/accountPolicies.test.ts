@@ -1,8 +1,8 @@
 import { expect } from 'chai';
 import { accountPolicies } from '../../../lib/update/install/accountPolicies.ts';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
-import { userOf } from '../../../lib/update/accountAccess.ts';
-import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
+import { userOf } from '../../../lib/update/record/accountAccess.ts';
+import { formatNodeReport } from '../../../lib/update/record/nodeReport.ts';
 import { signatureConfigMap } from '../../../lib/config/signatures.ts';
 import { listMessages, type AdmissionRequest } from '../../fakes/kubernetes/apiPolicy.ts';
 import { mergePatch, type Json } from '../../fakes/kubernetes/apiPatch.ts';

@@ -5,7 +5,7 @@ import { formatManifest } from '../../../lib/config/manifest.ts';
 import { connectTo, startCluster } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { readRights } from '../../fakes/kubernetes/apiRights.ts';
-import { formatNodeReport } from '../../../lib/update/nodeReport.ts';
+import { formatNodeReport } from '../../../lib/update/record/nodeReport.ts';
 import { expectGolden } from '../../support/program/golden.ts';
 import { platformImage } from '../../fakes/cluster/site.ts';
 

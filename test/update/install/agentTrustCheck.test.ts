@@ -1,7 +1,7 @@
 import { copyFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { identifyBundle, type BundleEvidence } from '../../../lib/bundle/identity.ts';
+import { identifyBundle, type BundleEvidence } from '../../../lib/bundle/open/identity.ts';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import { checkAgents } from '../../../lib/update/install/agentTrustCheck.ts';
 import { gatherTrust, noTrust, type AgentTrust, type WantedTrust } from '../../../lib/update/install/agentTrust.ts';

@@ -5,7 +5,7 @@ import { executablePath } from '../../../lib/node/machine/host.ts';
 import { metricsToken } from '../../../lib/update/agent/agentMetrics.ts';
 import { noTrust, readTrust } from '../../../lib/update/install/agentTrust.ts';
 import { install, type InstallOptions, type InstallResult } from '../../../lib/update/install/install.ts';
-import { reportKind } from '../../../lib/update/nodeReport.ts';
+import { reportKind } from '../../../lib/update/record/nodeReport.ts';
 import { makeExecutable, openAgentSite, siteNodes, type AgentSite } from '../../fakes/cluster/agents.ts';
 import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
 import type { ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { readConfigFile, retention } from '../../../lib/readiness/preflight/imageRetention.ts';
+import { readConfigFile, retention } from '../../../lib/readiness/nodes/imageRetention.ts';
 import { hasStore, installRetention, planRetention, removeStore } from '../../../lib/update/install/retention.ts';
 import { formatManifest } from '../../../lib/config/manifest.ts';
 import type { ApiObject, Change } from '../../fakes/kubernetes/apiObjects.ts';

@@ -10,7 +10,7 @@ import { text } from 'node:stream/consumers';
 import { expect } from 'chai';
 import { type KubernetesObject, formatManifest } from '../../../lib/config/manifest.ts';
 import { registriesFile } from '../../../lib/node/machine/host.ts';
-import { readConfigFile } from '../../../lib/readiness/preflight/imageRetention.ts';
+import { readConfigFile } from '../../../lib/readiness/nodes/imageRetention.ts';
 import { issueMirrorCertificates, readSecret, servingSecret } from '../../../lib/update/mirror/mirrorCertificates.ts';
 import { installMirror, removeMirror } from '../../../lib/update/mirror/mirrorInstallation.ts';
 import * as objects from '../../../lib/update/mirror/mirrorObjects.ts';

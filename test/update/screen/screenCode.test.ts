@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { expect } from 'chai';
 import { listTopics } from '../../../cmd/cli/explanations.ts';
-import { ordinaryReasons } from '../../../lib/update/conditions.ts';
+import { ordinaryReasons } from '../../../lib/update/record/conditions.ts';
 import { checkDigit, codeOf, isMisread, reasonOfUpdate } from '../../../lib/update/screen/screenCode.ts';
 import { expectGolden } from '../../support/program/golden.ts';
 import { screenReasons } from '../../support/project/screens.ts';

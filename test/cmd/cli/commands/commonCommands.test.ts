@@ -3,8 +3,8 @@ import { expect } from 'chai';
 import { formatTopic, findTopics, listTopics } from '../../../../cmd/cli/explanations.ts';
 import { errorCodes } from '../../../../lib/errors.ts';
 import { allRules } from '../../../../lib/readiness/lint/rules.ts';
-import { phases } from '../../../../lib/update/upgradeBundle.ts';
-import { conditionTypes } from '../../../../lib/update/conditions.ts';
+import { phases } from '../../../../lib/update/record/upgradeBundle.ts';
+import { conditionTypes } from '../../../../lib/update/record/conditions.ts';
 import { failureOf } from '../../../support/program/failure.ts';
 import { executeProgram } from '../../../support/program/execution.ts';
 

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { suggestionsFrom } from '../../../../cmd/cli/completion/suggestions.ts';
-import { upgradeBundleKind } from '../../../../lib/update/upgradeBundle.ts';
-import { upgradeBundleDefinition } from '../../../../lib/update/upgradeBundleDefinition.ts';
+import { upgradeBundleKind } from '../../../../lib/update/record/upgradeBundle.ts';
+import { upgradeBundleDefinition } from '../../../../lib/update/record/upgradeBundleDefinition.ts';
 import { startApiServer, type TestApiServer } from '../../../fakes/kubernetes/apiServer.ts';
 import { makeAuthority } from '../../../support/certificates.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../../support/kubeconfig.ts';

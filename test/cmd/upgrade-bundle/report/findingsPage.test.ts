@@ -8,7 +8,7 @@ import type { Preflight } from '../../../../lib/readiness/preflight/preflight.ts
 import { openInBrowser } from '../../../support/browser.ts';
 import { makeBundle } from '../../../support/content/bundle.ts';
 import type { Finding } from '../../../../lib/cluster/finding.ts';
-import { blocks } from '../../../../lib/cluster/platformStops.ts';
+import { blocks } from '../../../../lib/cluster/version/platformStops.ts';
 import { requirePeer } from '../../../support/peers.ts';
 import { executeProgram } from '../../../support/program/execution.ts';
 import { makeFolder, removeFolder } from '../../../support/release/mirrorDirectory.ts';

@@ -1,0 +1,73 @@
+import { signatureLabel } from '../../config/signatures.ts';
+import type { KubernetesObject } from '../../config/manifest.ts';
+import { isPluginError, PluginError } from '../../errors.ts';
+import { isOlder } from '../../release/version.ts';
+import type { Cluster } from '../client.ts';
+import type { ClusterVersion } from '../version/clusterVersion.ts';
+import type { ObjectReference } from './discovery.ts';
+
+/**
+ * The version of a cluster. `unknown` if the user may not read its ClusterVersion; undefined if it is not OpenShift.
+ */
+export type ClusterVersionInfo = ClusterVersion | 'unknown' | undefined;
+
+/** Reads the version of a cluster for checkCompatibility. */
+export async function readClusterVersionInfo(cluster: Cluster): Promise<ClusterVersionInfo> {
+  try {
+    return await cluster.clusterVersion();
+  } catch (error) {
+    if (isPluginError(error, 'denied')) return 'unknown';
+    throw error;
+  }
+}
+
+/**
+ * Returns a warning if nothing in the cluster uses a manifest; else undefined. Throws `not-served` if the cluster does
+ * not serve its kind.
+ */
+export async function checkCompatibility(
+  cluster: Cluster,
+  age: ClusterVersionInfo,
+  manifest: KubernetesObject,
+): Promise<string | undefined> {
+  if (await cluster.findKind(manifest.apiVersion, manifest.kind)) {
+    return isSignature(manifest) ? warnOfSignature(formatObjectName(manifest), age) : undefined;
+  }
+  const where = `${cluster.name}${typeof age === 'object' ? ` (OpenShift ${age.version})` : ''}`;
+  throw new PluginError('not-served', `${where} does not serve ${manifest.kind} (${manifest.apiVersion})`, {
+    hint: adviceFor(manifest),
+  });
+}
+
+/** Formats an object for messages: `imagedigestmirrorset/release`. */
+export function formatObjectName({ kind, metadata }: Pick<ObjectReference, 'kind' | 'metadata'>): string {
+  return `${kind.toLowerCase()}/${metadata.name}`;
+}
+
+function isSignature({ kind, metadata }: KubernetesObject): boolean {
+  return kind === 'ConfigMap' && metadata.labels?.[signatureLabel] !== undefined;
+}
+
+/**
+ * The first version whose operator reads signatures from ConfigMaps. A late patch of 4.3 does too
+ * (openshift/cluster-version-operator#279 and #340).
+ */
+const firstSignatureReader = '4.4.0-0';
+
+function warnOfSignature(name: string, age: ClusterVersionInfo): string | undefined {
+  if (age === 'unknown') return undefined;
+  if (!age) return `${name}: this is not an OpenShift cluster: nothing reads release signatures here.`;
+  if (age.version === '' || !isOlder(age.version, firstSignatureReader)) return undefined;
+  return (
+    `${name}: the version operator of OpenShift ${age.version} may not read signatures from ConfigMaps, ` +
+    'as those from 4.4 on do. An update to this release may need to be forced.'
+  );
+}
+
+function adviceFor({ kind }: KubernetesObject): string {
+  if (/^Image.*(?:MirrorSet|SourcePolicy)$/.test(kind)) return 'Check that this is an OpenShift cluster.';
+  if (kind === 'UpdateService') {
+    return 'Install the OpenShift Update Service operator (cincinnati-operator) first, then apply this again.';
+  }
+  return 'Install the operator, or update to the OpenShift version, that brings it; then apply this again.';
+}

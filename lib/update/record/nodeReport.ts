@@ -1,0 +1,307 @@
+import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
+import type { KubernetesObject } from '../../config/manifest.ts';
+import { parseBackup, type ClusterBackup } from '../../node/clusterBackup.ts';
+import { digestOf, hexOf, type Digest } from '../../content/oci/digest.ts';
+import { parseJson } from '../../content/oci/syntax.ts';
+import { architectures, type Architecture } from '../../release/version.ts';
+import type { MirrorContent } from './mirrorContent.ts';
+import { nodePhases, reportNamespace, type NodeProgress, upgradeBundleApi } from './upgradeBundle.ts';
+import { readFile } from 'node:fs/promises';
+import type { Cluster } from '../../cluster/client.ts';
+import { ignoring } from '../../errors.ts';
+import { pathOnHost, type Host, mirrorStateFile } from '../../node/machine/host.ts';
+
+/**
+ * The places of the base blobs of a delta bundle on a node. `offered`: all in files, which other nodes can fetch.
+ * `stored`: in the image store. `missing`: some are in neither.
+ */
+const baseStates = ['offered', 'stored', 'missing'] as const;
+
+/** See `baseStates`. */
+export type BaseState = (typeof baseStates)[number];
+
+/** The report of one node’s agent. */
+export interface NodeReport {
+  /** The uid of the UpgradeBundle that the report is about. */
+  readonly bundle: string;
+  /** The uid of the completed UpgradeBundle whose images the node keeps, while no other one is active. */
+  readonly keeps?: string;
+  /** The version of the release that the progress is about; undefined until the controller has chosen one. */
+  readonly version?: string;
+  readonly progress: NodeProgress;
+  /**
+   * The URL of the agent for other nodes, such as `https://10.128.2.7:8080`; undefined if the agent does not know it.
+   */
+  readonly origin?: string;
+  /** The digest of the bundle that the node offers to other nodes. */
+  readonly offers?: Digest;
+  /** Undefined for a bundle that is no delta, and until the node knows. */
+  readonly base?: BaseState;
+  /** The backup before the update, if the controller has asked this node for it. */
+  readonly backup?: BackupReport;
+  /** The state of the mirror of a control plane node, if it has one. */
+  readonly mirror?: MirrorState | undefined;
+  /** The bundle that the node has found while no UpgradeBundle is active. */
+  readonly proposal?: Proposal;
+}
+
+/** The last backup of a node for an update, or why there is none. */
+export interface BackupReport {
+  readonly made?: ClusterBackup;
+  readonly failure?: string;
+}
+
+/** What the mirror of a node serves, and what it was asked for since its start. */
+export interface MirrorState {
+  /** The versions of the retained bundles. */
+  readonly versions: readonly string[];
+  /** The port at which it serves. Mirrors of earlier agents do not state it. */
+  readonly port?: number;
+  /** What the mirror keeps of them; whole bundles without it. */
+  readonly content?: MirrorContent;
+  /** The bytes of each bundle, by the version of its last release. Mirrors of earlier agents do not state them. */
+  readonly sizes?: Readonly<Record<string, number>>;
+  /** The number of images that clients got. */
+  readonly requests: number;
+  /**
+   * Images that were requested and are not retained (`openshift-release-dev/ocp-release@sha256:…`), and manifests of
+   * images that cannot be read (`sha256:…`).
+   */
+  readonly lacking: readonly string[];
+}
+
+/** The largest number of images that a mirror reports as lacking. */
+export const mostReported = 20;
+
+/** The age after which a backup is made again, in milliseconds: an obstacle may delay the update for long. */
+const longestAge = 6 * 3_600_000;
+
+/** Returns whether a backup is recent enough for an update. `now`: milliseconds since 1970. */
+export function isRecentBackup({ time }: ClusterBackup, now = Date.now()): boolean {
+  return now - Date.parse(time) < longestAge;
+}
+
+/** A found bundle, for which the controller may create an UpgradeBundle. It is not verified. */
+export interface Proposal {
+  readonly version: string;
+  readonly arch: Architecture;
+}
+
+const { group } = upgradeBundleApi;
+const annotation = `${group}/report`;
+const labels = { offers: `${group}/offers`, part: `${group}/part` } as const;
+/**
+ * The number of parts into which nodes are divided by their names. A node that needs one of many holders reads only a
+ * part of them.
+ */
+const parts = 16;
+const versionPattern = /^\d+\.\d+\.\d+(?:-[0-9a-z]+(?:[.-][0-9a-z]+)*)?$/;
+/** The longest message of a node, in characters. */
+const longest = 4000;
+
+/**
+ * The kind of the reports. Each agent writes a Lease of its own, as kubelets do, because each change of a shared object
+ * would be sent to all nodes.
+ */
+export const reportKind = {
+  apiVersion: 'coordination.k8s.io/v1',
+  kind: 'Lease',
+  namespace: reportNamespace,
+  labelSelector: labels.part,
+} as const;
+
+/** Returns the Lease with a report and the present time. */
+export function formatNodeReport({
+  bundle,
+  keeps,
+  version,
+  progress,
+  origin,
+  offers,
+  base,
+  backup,
+  mirror,
+  proposal,
+}: NodeReport): KubernetesObject {
+  const { apiVersion, kind, namespace } = reportKind;
+  const { name: node, message } = progress;
+  const fields = {
+    bundle,
+    keeps,
+    version,
+    origin,
+    base,
+    backup,
+    mirror,
+    proposal,
+    ...progress,
+    ...(message !== undefined && { message: message.slice(0, longest) }),
+  };
+  return {
+    apiVersion,
+    kind,
+    metadata: {
+      name: leaseName(node),
+      namespace,
+      labels: { [labels.part]: partOf(node), ...(offers !== undefined && { [labels.offers]: markOf(offers) }) },
+      annotations: { [annotation]: JSON.stringify(fields) },
+    },
+    // A MicroTime has six decimals.
+    spec: { holderIdentity: node, renewTime: new Date().toISOString().replace('Z', '000Z') },
+  };
+}
+
+/** What the Lease of an agent says. */
+interface ReceivedReport {
+  readonly node: string;
+  /** The time of its renewal by the clock of the node. */
+  readonly renewed: string;
+  /** The same by the clock of the API server, in milliseconds since 1970; NaN if the Lease does not say so. */
+  readonly written: number;
+  /** Undefined if it has none, or an invalid one. It lacks `offers`. */
+  readonly report?: NodeReport | undefined;
+}
+
+/**
+ * Reads the Lease of an agent. Its holder is the node, and not what the report names: an admission policy binds the name
+ * and the holder to the node of the token. Undefined for a Lease with the name of another node.
+ */
+export function readReport({ metadata, ...lease }: KubernetesObject): ReceivedReport | undefined {
+  const { holderIdentity, renewTime } = fieldsOf(lease['spec']);
+  const node = textOf(holderIdentity);
+  if (node === undefined || metadata.name !== leaseName(node)) return undefined;
+  const fields = parseFields(textOf(fieldsOf(metadata.annotations)[annotation]) ?? '');
+  const report = fields['name'] === node ? parseReport(node, fields) : undefined;
+  return { node, renewed: textOf(renewTime) ?? '', written: readRenewalTime({ metadata, ...lease }), report };
+}
+
+function parseReport(name: string, fields: Fields): NodeReport | undefined {
+  const { bundle, origin, phase: stated, imagesLoaded, imagesTotal, bytes, free, size, database, message } = fields;
+  const { free: systemFree, size: systemSize } = fieldsOf(fields['system']);
+  const proposal = parseProposal(fields['proposal']);
+  const backup = parseBackupReport(fields['backup']);
+  const mirror = parseMirrorState(fields['mirror']);
+  const version = textOf(fields['version']);
+  const keeps = textOf(fields['keeps']);
+  const base = baseStates.find((each) => each === fields['base']);
+  const phase = nodePhases.find((each) => each === stated);
+  if (typeof bundle !== 'string' || !phase) return undefined;
+  if (!isCount(imagesLoaded) || !isCount(imagesTotal) || !isCount(bytes) || imagesLoaded > imagesTotal)
+    return undefined;
+  const more = {
+    ...{ ...(isCount(free) && { free }), ...(isCount(size) && { size }), ...(isCount(database) && { database }) },
+    ...(isCount(systemFree) && isCount(systemSize) && { system: { free: systemFree, size: systemSize } }),
+    ...(typeof message === 'string' && { message }),
+  };
+  const progress = { name, phase, imagesLoaded, imagesTotal, bytes, ...more };
+  const about = { bundle, ...(keeps !== undefined && { keeps }), ...(version !== undefined && { version }) };
+  return {
+    ...about,
+    origin: textOf(origin),
+    progress,
+    ...(base && { base }),
+    ...(backup && { backup }),
+    ...(mirror && { mirror }),
+    ...(proposal && { proposal }),
+  };
+}
+
+/**
+ * Returns when a Lease was last renewed by the clock of the API server, in milliseconds since 1970; NaN if it does not
+ * say so. API servers update the time of a manager when it changes a value (Kubernetes, ManagedFieldsEntry).
+ */
+function readRenewalTime({ metadata }: KubernetesObject): number {
+  const entries = listOf(fieldsOf(metadata)['managedFields']);
+  const own = entries.filter(({ fieldsV1 }) => 'f:renewTime' in fieldsAt(fieldsV1, 'f:spec'));
+  const times = own.map(({ time }) => Date.parse(textOf(time) ?? ''));
+  return times.length === 0 ? Number.NaN : Math.max(...times);
+}
+
+/** Returns the label selector for nodes that offer a bundle: all of them, or a random part. */
+export function selectOffers(digest: Digest, which: 'all' | 'some'): string {
+  const offering = `${labels.offers}=${markOf(digest)}`;
+  return which === 'all' ? offering : `${offering},${labels.part}=${Math.floor(Math.random() * parts)}`;
+}
+
+/** Returns the name of a node’s Lease. Kubernetes limits the names of nodes and objects to 253 characters. */
+function leaseName(node: string): string {
+  return node.length <= 240 ? `agent-${node}` : `agent-${hexOf(digestOf(node))}`;
+}
+
+function partOf(node: string): string {
+  return String(Number.parseInt(hexOf(digestOf(node)).slice(0, 4), 16) % parts);
+}
+
+/** Returns the part of a digest that fits into a label. */
+function markOf(digest: Digest): string {
+  return hexOf(digest).slice(0, 32);
+}
+
+/** Parses a proposal. Its values become names of objects, so only a version and an architecture are valid. */
+function parseProposal(value: unknown): Proposal | undefined {
+  const { version, arch } = fieldsOf(value);
+  const architecture = architectures.find((each) => each === arch);
+  const isVersion = typeof version === 'string' && version.length <= 64 && versionPattern.test(version);
+  return architecture && isVersion ? { version, arch: architecture } : undefined;
+}
+
+function parseBackupReport(value: unknown): BackupReport | undefined {
+  const [made, failure] = [parseBackup(fieldsOf(value)['made']), textOf(fieldsOf(value)['failure'])];
+  if (!made && failure === undefined) return undefined;
+  return { ...(made && { made }), ...(failure !== undefined && { failure: failure.slice(0, longest) }) };
+}
+
+/** Reads the state of a mirror; undefined if it is none. Cuts long lists and texts. */
+function parseMirrorState(value: unknown): MirrorState | undefined {
+  const { versions, port, sizes, content, requests, lacking } = fieldsOf(value);
+  const cut = (texts: unknown): string[] =>
+    textsOf(texts)
+      .slice(0, mostReported)
+      .map((text) => text.slice(0, longest / 10));
+  if (!isCount(requests)) return undefined;
+  const versionSizes = cut(versions).flatMap((version) => {
+    const bytes = fieldsOf(sizes)[version];
+    return isCount(bytes) ? [[version, bytes] as const] : [];
+  });
+  const stated = versionSizes.length > 0 && { sizes: Object.fromEntries(versionSizes) };
+  const settings = { ...(isCount(port) && { port }), ...(content === 'metadata' && { content: 'metadata' as const }) };
+  return { versions: cut(versions), ...settings, ...stated, requests, lacking: cut(lacking) };
+}
+
+function isCount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && Number(value) >= 0;
+}
+
+function parseFields(text: string): Fields {
+  try {
+    const value = parseJson(text);
+    return isFields(value) ? value : {};
+  } catch {
+    return {};
+  }
+}
+
+/** The state of the mirror of a node. */
+export interface NodeMirror extends MirrorState {
+  readonly node: string;
+}
+
+/** Reads the state of the mirror of this node, which its server writes; undefined if it has none. */
+export async function readMirrorState(host: Host): Promise<MirrorState | undefined> {
+  try {
+    return parseMirrorState(parseJson(await readFile(pathOnHost(host, mirrorStateFile), 'utf8')));
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * Lists the states of all mirrors from the reports of agents; none if the user may not read reports. Throws other errors
+ * of the cluster.
+ */
+export async function listMirrorStates(cluster: Cluster): Promise<NodeMirror[]> {
+  const { apiVersion, kind, ...options } = reportKind;
+  const leases = await cluster.list(apiVersion, kind, options).catch(ignoring('denied'));
+  const reports = (leases ?? []).flatMap((lease) => readReport(lease) ?? []);
+  return reports.flatMap(({ node, report }) => (report?.mirror ? [{ node, ...report.mirror }] : []));
+}
