@@ -15,7 +15,7 @@ export interface Mutation {
  * or two in each file that has a test of its own, chosen at random.
  */
 const byTest: Readonly<Record<string, readonly (readonly [file: string, text: string, replacement: string])[]>> = {
-  'test/mirroring/prune/inUse.test.ts': [
+  'test/mirroring/prune/prunePlan.test.ts': [
     ['lib/mirroring/prune/prunePlan.ts', "'initContainers', ", ''],
     ['lib/mirroring/prune/prunePlan.ts', ", 'ephemeralContainers']", ']'],
     ['lib/mirroring/prune/prunePlan.ts', ", 'ephemeralContainerStatuses'", ''],
@@ -72,7 +72,7 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
       '[] : (journal.retired?.units ?? [])',
     ],
   ],
-  'test/registry-host/fileChange.test.ts': [
+  'test/registry-host/installation/fileChange.test.ts': [
     ['lib/registry-host/installation/fileChange.ts', 'await file.chmod(old ? old.mode & 0o777 : mode);', ''],
     ['lib/registry-host/installation/fileChange.ts', 'await file.chown(old.uid, old.gid);', ';'],
     ['lib/registry-host/installation/fileChange.ts', 'old ? old.mode & 0o777 : mode', 'mode'],
@@ -138,7 +138,7 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
     ['lib/content/files/rootFolder.ts', 'mountA !== undefined && mountA === mountB', 'true'],
     ['lib/content/files/rootFolder.ts', 'if (identity !== this.#identity)', 'if (false)'],
   ],
-  'test/node/replica.test.ts': [
+  'test/node/transfer/replica.test.ts': [
     ['lib/node/transfer/replica.ts', 'if (start > size) await file.truncate((start = 0));', ''],
     ['lib/node/transfer/replica.ts', 'if (start <= verified) throw', 'if (start < verified) throw'],
     ['lib/node/transfer/replica.ts', '      await file.truncate(verified);\n', ''],

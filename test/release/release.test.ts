@@ -8,7 +8,7 @@ import { Header } from 'tar';
 import { makeContext } from '../support/context.ts';
 import { parseManifest, type Descriptor } from '../../lib/content/oci/descriptor.ts';
 import { digestOf, type Digest } from '../../lib/content/oci/digest.ts';
-import { readPayload, type PayloadOptions, type Release } from '../../lib/release/release.ts';
+import { readPayload, type PayloadOptions, type Release, readProvenance } from '../../lib/release/release.ts';
 import { Directory } from '../../lib/content/store/directory.ts';
 import { TestContent } from '../support/content/image.ts';
 import { makeBlob, makeFileLayer, makeNoiseLayer, type TestLayer } from '../support/content/layers.ts';
@@ -414,5 +414,25 @@ describe('readPayload', () => {
       expect(error.code).to.equal('not-found');
       expect(error.message).to.contain(payload.digest);
     });
+  });
+});
+
+describe('readProvenance', () => {
+  const read = (...versions: string[]): ReturnType<typeof readProvenance> => {
+    const tags = versions.map((text, index) => ({
+      name: `component-${index}`,
+      annotations: { 'io.openshift.build.versions': text },
+    }));
+    return readProvenance(new Map([['image-references', Buffer.from(JSON.stringify({ spec: { tags } }))]]));
+  };
+
+  it('names each operating system of a release with two, once', () => {
+    const [el9, el10] = ['9.8.20260419-0', '10.2.20260420-0'];
+    const { versions } = read(`machine-os=${el9}`, `machine-os=${el10},kubernetes=1.35.1`, `machine-os=${el9}`);
+    expect(versions).to.deep.equal({ 'machine-os': `${el9}, ${el10}`, kubernetes: '1.35.1' });
+  });
+
+  it('leaves out versions of another form', () => {
+    expect(read('machine-os=<b>', 'Kubernetes=1', 'x', 'constructor=1').versions).to.deep.equal({ constructor: '1' });
   });
 });

@@ -1,6 +1,6 @@
 import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
-import { readFile, writeFile } from 'node:fs/promises';
+import { readFile, writeFile, stat } from 'node:fs/promises';
 import type { IncomingMessage } from 'node:http';
 import { get } from 'node:https';
 import { buffer } from 'node:stream/consumers';
@@ -15,6 +15,9 @@ import { makeContext, type TestContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
 import { startSocksProxy, startTunnelProxy } from '../../fakes/http/proxies.ts';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+import { bundle } from '../../../.config/bundle.ts';
 
 describe('Session', () => {
   let authority: Authority;
@@ -431,5 +434,37 @@ describe('Session', () => {
       const cluster = { ...trusted(await start()), 'proxy-url': 'ftp://me:pw@proxy' };
       expect((await failureOf(ask(await folder.write({ cluster })), 'invalid-file')).message).to.not.contain('pw');
     });
+  });
+});
+
+/** Returns an OIDC token that expires in an hour. */
+function makeIdToken(): string {
+  const parts = [{ alg: 'none' }, { exp: Math.floor(Date.now() / 1000) + 3600 }];
+  return [...parts.map((part) => Buffer.from(JSON.stringify(part)).toString('base64url')), ''].join('.');
+}
+
+describe('@kubernetes/client-node in an executable', () => {
+  it('connects through SOCKS with a token of OIDC, without the modules that no command uses', async () => {
+    await using folder = await makeKubeconfigFolder();
+    const file = join(folder.folder, 'client.cjs');
+    const unused = /node_modules\/undici\/|client-node\/dist\/(?:index|exec|watch|cp)\.js/;
+    expect((await bundle('lib/cluster/client.ts', file)).filter((path) => unused.test(path))).to.deep.equal([]);
+    // With its types of objects and clients of APIs, it would be 1 MB.
+    expect((await stat(file)).size).to.be.lessThan(600_000);
+    const bundled = createRequire(import.meta.url)(file) as { readonly connectCluster: typeof connectCluster };
+    const token = makeIdToken();
+    const server = await startApiServer({ tokens: new Map([[token, 'me']]) });
+    const proxy = await startSocksProxy(() => server.host);
+    try {
+      const cluster = { server: 'http://api.cluster.test:6443', 'proxy-url': `socks5h://${proxy.host}` };
+      const user = { 'auth-provider': { name: 'oidc', config: { 'id-token': token } } };
+      const kubeconfig = await folder.write({ cluster, user });
+      using connected = await bundled.connectCluster({ kubeconfig, environment: {} }, makeContext());
+      expect((await connected.version()).gitVersion).to.equal('v1.27.3');
+      expect(proxy.targets).to.deep.equal(['api.cluster.test:6443']);
+    } finally {
+      await proxy.stop();
+      await server.stop();
+    }
   });
 });

@@ -15,7 +15,7 @@ import {
 } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
-import { Directory, type DirectoryOptions } from '../../../lib/content/store/directory.ts';
+import { Directory, type DirectoryOptions, listRepositories } from '../../../lib/content/store/directory.ts';
 import { partialName } from '../../../lib/content/files/atomicWrite.ts';
 import { readContent } from '../../../lib/content/store/store.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
@@ -276,5 +276,15 @@ describe('Directory', () => {
     expect(output)
       .to.match(/^disk-full .* 0\n$/)
       .and.include(root);
+  });
+});
+
+describe('listRepositories', () => {
+  it('finds the repositories of a mirror directory at every depth', async () => {
+    const root = await makeFolder();
+    expect(await listRepositories(root)).to.deep.equal([]);
+    for (const name of ['openshift/release', 'a', 'a/b/c']) await layOutAsOc(root, makeSample(name).content);
+    expect(await listRepositories(root)).to.deep.equal(['a', 'a/b/c', 'openshift/release']);
+    await removeFolder(root);
   });
 });

@@ -1,0 +1,36 @@
+import { tmpdir } from 'node:os';
+import { expect } from 'chai';
+import { checkDirectorySpace } from '../../../lib/mirroring/mirror/measure.ts';
+import { mediaTypes, parseManifest } from '../../../lib/content/oci/descriptor.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
+import type { MirrorGroup } from '../../../lib/mirroring/mirror/destination.ts';
+import { Directory } from '../../../lib/content/store/directory.ts';
+import { makeContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
+
+describe('checkDirectorySpace', () => {
+  const context = makeContext();
+  const root = tmpdir();
+  const place = { kind: 'directory', root, repository: 'nowhere/release' } as const;
+
+  const groupOf = (size: number): MirrorGroup => {
+    const content = { mediaType: 'application/octet-stream', digest: digestOf(Buffer.from('absent')), size };
+    const text = { schemaVersion: 2, mediaType: mediaTypes.ociManifest, config: content, layers: [content] };
+    const bytes = Buffer.from(JSON.stringify(text));
+    const descriptor = { mediaType: mediaTypes.ociManifest, digest: digestOf(bytes), size: bytes.length };
+    const stored = { descriptor, bytes, manifest: parseManifest(bytes, 'test') };
+    const source = new Directory(root, place.repository, {}, context);
+    const image = { name: 'release', digest: descriptor.digest, source, target: { place } };
+    const manifests = new Map([[descriptor.digest, stored]]);
+    return {
+      place,
+      images: [{ image, graph: { root: descriptor, manifests, attachments: new Map(), notAttached: [] } }],
+    };
+  };
+
+  it('finds before the copy that a mirror directory has no space, with both sizes', async () => {
+    await checkDirectorySpace([groupOf(1000)], context);
+    const { message } = await failureOf(checkDirectorySpace([groupOf(2 ** 52)], context), 'disk-full');
+    expect(message).to.match(/needs 4\.0 PiB more, and .* has [\d.]+ [MGT]iB free/);
+  });
+});
