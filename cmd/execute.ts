@@ -1,8 +1,8 @@
 import { Readable } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
-import type { Context } from '../lib/context.ts';
-import { PluginError } from '../lib/errors.ts';
-import { Lines } from '../lib/text.ts';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
+import { Lines } from '#text';
 import type { Arguments, Command, Program } from './cli/command.ts';
 import type { commonOptions } from './cli/options.ts';
 import { firstFailure, showFailure, withPointer, withResumption } from './cli/failure.ts';

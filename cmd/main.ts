@@ -1,7 +1,7 @@
 import { constants, readFileSync, readlinkSync, writeSync } from 'node:fs';
 import { setFlagsFromString } from 'node:v8';
-import { messageOf, PluginError } from '../lib/errors.ts';
-import { toLine } from '../lib/text.ts';
+import { messageOf, PluginError } from '#errors';
+import { toLine } from '#text';
 import type { Command, Program } from './cli/command.ts';
 import { completionWord, execute } from './execute.ts';
 import { isCompleter, nameAsCalled } from './cli/programChoice.ts';

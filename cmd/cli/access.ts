@@ -1,8 +1,6 @@
 import manifest from '../../package.json' with { type: 'json' };
-import { Credentials } from '../../lib/content/registry/auth/credentials.ts';
-import { MirrorSets, readMirrorSets } from '../../lib/content/registry/mirrors.ts';
-import { Registries, type RegistryAccess } from '../../lib/content/registry/registries.ts';
-import type { Context } from '../../lib/context.ts';
+import { Credentials, MirrorSets, readMirrorSets, Registries, type RegistryAccess } from '#content/registry';
+import type { Context } from '#context';
 import type { Arguments } from './command.ts';
 import { parseDuration } from './values.ts';
 import { registryOptions } from './options.ts';

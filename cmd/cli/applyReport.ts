@@ -1,7 +1,7 @@
-import { PluginError } from '../../lib/errors.ts';
-import type { ApplyOutcome } from '../../lib/cluster/apply/apply.ts';
-import { formatObjectName } from '../../lib/cluster/objects/compatibility.ts';
-import { Lines, listBelow } from '../../lib/text.ts';
+import { PluginError } from '#errors';
+import type { ApplyOutcome } from '#cluster/apply';
+import { formatObjectName } from '#cluster/objects';
+import { Lines, listBelow } from '#text';
 import type { Terminal } from './terminal.ts';
 
 /** The kind of dry run. */

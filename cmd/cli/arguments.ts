@@ -1,6 +1,6 @@
-import { isPluginError, PluginError } from '../../lib/errors.ts';
+import { isPluginError, PluginError } from '#errors';
 import { namesOf, type Command, type Option, type OptionRecord, type Suggestion } from './command.ts';
-import { readDuration } from '../../lib/waiting.ts';
+import { readDuration } from '#waiting';
 import { commonOptions } from './options.ts';
 import { findSimilar } from './similar.ts';
 import { checkFile } from './values.ts';

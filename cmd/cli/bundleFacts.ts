@@ -1,10 +1,10 @@
-import { describeExtraImages } from '../../lib/bundle/open/signatureCheck.ts';
-import { type SkippedImage, splitReleases, type BundleMetadata } from '../../lib/bundle/metadata/metadata.ts';
-import { listBelow, formatBytes, shellWord } from '../../lib/text.ts';
+import { describeExtraImages } from '#bundle/open';
+import { type SkippedImage, splitReleases, type BundleMetadata } from '#bundle/metadata';
+import { listBelow, formatBytes, shellWord } from '#text';
 import type { Terminal } from './terminal.ts';
-import type { OSImageStreams } from '../../lib/release/payload/osImageStreams.ts';
-import type { Context } from '../../lib/context.ts';
-import { describeRisk } from '../../lib/release/graph/updatePath.ts';
+import type { OSImageStreams } from '#release/payload';
+import type { Context } from '#context';
+import { describeRisk } from '#release/graph';
 
 /** The number of images that are listed. */
 const shown = 20;

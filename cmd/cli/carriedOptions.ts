@@ -1,4 +1,4 @@
-import { shellCommand, shellWord } from '../../lib/text.ts';
+import { shellCommand, shellWord } from '#text';
 import { camelCase } from './arguments.ts';
 import type { OptionRecord } from './command.ts';
 import { clusterOptions, registryOptions, trustOptions } from './options.ts';

@@ -1,6 +1,6 @@
-import { PluginError } from '../../lib/errors.ts';
-import type { ChannelRange } from '../../lib/release/graph/updatePath.ts';
-import { isVersion } from '../../lib/release/version.ts';
+import { PluginError } from '#errors';
+import type { ChannelRange } from '#release/graph';
+import { isVersion } from '#release/version';
 import type { Arguments, OptionRecord } from './command.ts';
 
 /** The options that choose the releases of channels. */

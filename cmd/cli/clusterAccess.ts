@@ -1,5 +1,5 @@
-import { connectCluster, type Cluster } from '../../lib/cluster/client.ts';
-import type { Context } from '../../lib/context.ts';
+import { connectCluster, type Cluster } from '#cluster/client';
+import type { Context } from '#context';
 import type { Arguments } from './command.ts';
 import type { clusterOptions } from './options.ts';
 

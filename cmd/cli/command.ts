@@ -1,4 +1,4 @@
-import type { Context } from '../../lib/context.ts';
+import type { Context } from '#context';
 import type { Terminal } from './terminal.ts';
 
 /**

@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
-import { PluginError, errorCodes } from '../../lib/errors.ts';
-import { isMisread } from '../../lib/update/screen/screenCode.ts';
+import { PluginError, errorCodes } from '#errors';
+import { isMisread } from '#update/screen';
 import { findSimilar } from './similar.ts';
-import { Lines } from '../../lib/text.ts';
+import { Lines } from '#text';
 import { defineCommand } from './command.ts';
 import { breakHanging, breakLine, formatTable } from './format.ts';
 

@@ -1,4 +1,4 @@
-import { formatBytes, withoutUrlPasswords, Lines, toLine } from '../../lib/text.ts';
+import { formatBytes, withoutUrlPasswords, Lines, toLine } from '#text';
 
 /** Formats the volumes of a bundle: `5 files of 3.7 GiB: upgrade.tar.000 to upgrade.tar.004`. */
 export function formatVolumes(volumes: readonly { readonly name: string; readonly size: number }[]): string {

@@ -14,7 +14,7 @@ import {
 } from './command.ts';
 import { commonOptions, withVersion, clusterAccessOptions } from './options.ts';
 import { breakLine, defaultWidth } from './format.ts';
-import { Lines } from '../../lib/text.ts';
+import { Lines } from '#text';
 
 /** The group of options that only the command `options` lists. */
 export const clusterGroup = 'Cluster:';

@@ -1,5 +1,5 @@
-import { PluginError, messageOf } from '../../lib/errors.ts';
-import { readSmallFile, readSmallInput } from '../../lib/content/files/smallFile.ts';
+import { PluginError, messageOf } from '#errors';
+import { readSmallFile, readSmallInput } from '#content/files';
 import { checkImage } from './values.ts';
 import type { OptionRecord } from './command.ts';
 

@@ -1,6 +1,6 @@
-import { PluginError } from '../../lib/errors.ts';
-import { isFields, type Fields } from '../../lib/fields.ts';
-import { listBelow } from '../../lib/text.ts';
+import { PluginError } from '#errors';
+import { isFields, type Fields } from '#fields';
+import { listBelow } from '#text';
 import type { OptionRecord } from './command.ts';
 import { findSimilar } from './similar.ts';
 

@@ -1,8 +1,7 @@
-import { formatManifest } from '../../lib/config/manifest.ts';
-import { isPluginError, messageOf, PluginError } from '../../lib/errors.ts';
-import { isFields, type Fields } from '../../lib/fields.ts';
-import { readSmallFile, readSmallInput } from '../../lib/content/files/smallFile.ts';
-import { readDocuments } from '../../lib/content/files/documents.ts';
+import { formatManifest } from '#config/manifest';
+import { isPluginError, messageOf, PluginError } from '#errors';
+import { isFields, type Fields } from '#fields';
+import { readSmallFile, readSmallInput, readDocuments } from '#content/files';
 import { camelCase, checkValue, kebabCase } from './arguments.ts';
 import { namesOf, type Command, type ConfigFormat, type Option, type OptionRecord } from './command.ts';
 import { imageSetKind, readImageSet, type ImageSetOptions } from './imageSet.ts';

@@ -1,6 +1,6 @@
-import { PluginError } from '../../lib/errors.ts';
-import { parseFingerprint } from '../../lib/release/signature/keyring.ts';
-import { usualRepository } from '../../lib/release/version.ts';
+import { PluginError } from '#errors';
+import { parseFingerprint } from '#release/signature';
+import { usualRepository } from '#release/version';
 import { checkImage, checkRepository, checkSecretFile, checkSignatureStore, parseDuration } from './values.ts';
 import type { OptionRecord } from './command.ts';
 

@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream';
 import type { Argv, Options } from 'yargs';
-import { PluginError } from '../../lib/errors.ts';
+import { PluginError } from '#errors';
 import { camelCase, readArguments, type ParsedLine } from './arguments.ts';
 import {
   defaultName,

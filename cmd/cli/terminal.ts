@@ -1,8 +1,8 @@
 import type { ChalkInstance } from 'chalk';
 import type { Ora } from 'ora';
-import type { LogLevel, TransferEvent } from '../../lib/context.ts';
-import type { ErrorCode } from '../../lib/errors.ts';
-import { Lines } from '../../lib/text.ts';
+import type { LogLevel, TransferEvent } from '#context';
+import type { ErrorCode } from '#errors';
+import { Lines } from '#text';
 import { defaultWidth, formatData, isDataForm, type DataForm } from './format.ts';
 import { hasColors, paint, type Accents, type ColorMode } from './colors.ts';
 import { Progress, type ProgressCounts } from './progress.ts';

@@ -1,10 +1,8 @@
-import type { VerifyTrust } from '../../lib/bundle/open/signatureCheck.ts';
-import type { SignedBundle } from '../../lib/bundle/open/signedBundle.ts';
-import { digestIn } from '../../lib/content/oci/reference.ts';
+import type { VerifyTrust, SignedBundle } from '#bundle/open';
+import { digestIn } from '#content/oci';
 import type { Arguments } from './command.ts';
 import { trustOptions } from './options.ts';
-import { nameKey, releaseKeys, type ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
-import type { NamedResult } from '../../lib/release/sigstore/releaseCheck.ts';
+import { nameKey, releaseKeys, type ExpectedKeys, type NamedResult } from '#release/sigstore';
 
 const { 'signature-store': _store, ...rest } = trustOptions;
 

@@ -1,9 +1,8 @@
 import { stat, readFile, access } from 'node:fs/promises';
-import { PluginError, messageOf } from '../../lib/errors.ts';
-import { isDigest, type Digest } from '../../lib/content/oci/digest.ts';
-import { parseReference } from '../../lib/content/oci/reference.ts';
-import { readDuration } from '../../lib/waiting.ts';
-import { shellCommand } from '../../lib/text.ts';
+import { PluginError, messageOf } from '#errors';
+import { isDigest, type Digest, parseReference } from '#content/oci';
+import { readDuration } from '#waiting';
+import { shellCommand } from '#text';
 import { constants } from 'node:fs';
 
 /** Checks the reference of an image. Throws `usage` and `invalid-reference`. */

@@ -1,24 +1,28 @@
-import { openBundle } from '../../lib/bundle/open/open.ts';
-import { RegistryOrigin } from '../../lib/bundle/create/origin.ts';
-import type { Context } from '../../lib/context.ts';
-import { isPluginError, PluginError } from '../../lib/errors.ts';
-import { HostCommands } from '../../lib/node/machine/hostCommands.ts';
-import { ownAuthority } from '../../lib/registry-host/installation/installation.ts';
-import { pushRelease, openRegistryRelease } from '../../lib/registry-host/releases/registryRelease.ts';
-import { createRegistryBundle, imagesOfBundle } from '../../lib/registry-host/releases/registryBundle.ts';
-import { loadReleaseImages, type RegistryRelease } from '../../lib/registry-host/releases/images.ts';
-import { formatReference, parseReference, type Reference } from '../../lib/content/oci/reference.ts';
-import { architectures, parseArchitecture } from '../../lib/release/version.ts';
+import { openBundle, type Bundle } from '#bundle/open';
+import { RegistryOrigin } from '#bundle/create';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
+import { HostCommands } from '#node/machine';
+import { ownAuthority } from '#registry-host/installation';
+import {
+  pushRelease,
+  openRegistryRelease,
+  createRegistryBundle,
+  imagesOfBundle,
+  loadReleaseImages,
+  type RegistryRelease,
+} from '#registry-host/releases';
+import { formatReference, parseReference, type Reference } from '#content/oci';
+import { architectures, parseArchitecture } from '#release/version';
 import { openAccess, openRegistries, tool } from '../cli/access.ts';
 import { checkImage, readDigest } from '../cli/values.ts';
 import { defineCommand, type Arguments, type CommandSession } from '../cli/command.ts';
 import { formatTable } from '../cli/format.ts';
-import { formatBytes, Lines, shellCommand } from '../../lib/text.ts';
+import { formatBytes, Lines, shellCommand } from '#text';
 import { bundleFolderOption, formatOption, registryOptions } from '../cli/options.ts';
 import { findInstallation, podmanOption, registryHostOptions } from './options.ts';
 import { openReading, releaseDigestOption, targetImages, targetOptions } from './target.ts';
-import type { Bundle } from '../../lib/bundle/open/bundle.ts';
-import { inspectBundle } from '../../lib/bundle/inspect/inspect.ts';
+import { inspectBundle } from '#bundle/inspect';
 
 const { version: _version, ...imageOptions } = targetOptions;
 

@@ -1,19 +1,17 @@
-import type { Context } from '../../lib/context.ts';
-import { changeCertificates } from '../../lib/registry-host/change/rollback.ts';
+import type { Context } from '#context';
+import { changeCertificates } from '#registry-host/change';
 import {
   findRenewals,
   renewCertificates,
   type Renewal,
   type RenewalOptions,
   type RenewalNeed,
-} from '../../lib/registry-host/certificates/renewal.ts';
-import {
   readCertificates,
   trustedAuthorities,
   type CertificateFacts,
   type CertificateStatus,
   formatTrust,
-} from '../../lib/registry-host/certificates/certificates.ts';
+} from '#registry-host/certificates';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { dryRunOf, outputOption } from '../cli/options.ts';
 import {
@@ -24,9 +22,9 @@ import {
   renewalOptions,
   requestOf,
 } from './options.ts';
-import type { Installation } from '../../lib/registry-host/installation/installation.ts';
+import type { Installation } from '#registry-host/installation';
 import { formatTable } from '../cli/format.ts';
-import { joinParagraphs, Lines } from '../../lib/text.ts';
+import { joinParagraphs, Lines } from '#text';
 
 /** `certs`: shows and renews the certificates of a mirror registry. */
 export const command = defineCommand({

@@ -1,15 +1,12 @@
 import { homedir } from 'node:os';
 import { isAbsolute } from 'node:path';
-import { detectInstallation, type DetectedInstallation } from '../../lib/registry-host/detect/detect.ts';
-import { HostFiles } from '../../lib/node/machine/hostFiles.ts';
-import { HostCommands } from '../../lib/node/machine/hostCommands.ts';
-import { requireOwner } from '../../lib/registry-host/installation/stateFolder.ts';
-import type { ExecutionRequest } from '../../lib/registry-host/change/openRegistry.ts';
-import { isHost, type RenewalOptions } from '../../lib/registry-host/certificates/renewal.ts';
-import type { DetectOptions } from '../../lib/registry-host/detect/scopes.ts';
-import { locateInstallation, type UninstallRequest } from '../../lib/registry-host/change/uninstall.ts';
-import { PluginError } from '../../lib/errors.ts';
-import { readPem } from '../../lib/content/files/smallFile.ts';
+import { detectInstallation, type DetectedInstallation, type DetectOptions } from '#registry-host/detect';
+import { HostFiles, HostCommands } from '#node/machine';
+import { requireOwner } from '#registry-host/installation';
+import { type ExecutionRequest, locateInstallation, type UninstallRequest } from '#registry-host/change';
+import { isHost, type RenewalOptions } from '#registry-host/certificates';
+import { PluginError } from '#errors';
+import { readPem } from '#content/files';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
 
 const host = 'Host:';

@@ -1,13 +1,19 @@
-import type { Context } from '../../lib/context.ts';
-import { HostCommands } from '../../lib/node/machine/hostCommands.ts';
-import { findUnfinished, type Unfinished } from '../../lib/registry-host/change/rollback.ts';
-import { isUpToDate, type UpgradePlan } from '../../lib/registry-host/change/plan.ts';
-import { canAskPodman } from '../../lib/registry-host/releases/images.ts';
-import { forecastUpgrade, surveyHost, type Forecast } from '../../lib/registry-host/change/survey.ts';
+import type { Context } from '#context';
+import { HostCommands } from '#node/machine';
+import {
+  findUnfinished,
+  type Unfinished,
+  isUpToDate,
+  type UpgradePlan,
+  forecastUpgrade,
+  surveyHost,
+  type Forecast,
+} from '#registry-host/change';
+import { canAskPodman } from '#registry-host/releases';
 import { formatUnifiedDiff } from '../cli/unifiedDiff.ts';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
 import { formatDuration, formatTable } from '../cli/format.ts';
-import { formatBytes, joinParagraphs, Lines } from '../../lib/text.ts';
+import { formatBytes, joinParagraphs, Lines } from '#text';
 import { outputOption } from '../cli/options.ts';
 import {
   executionOptions,

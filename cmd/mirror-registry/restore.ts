@@ -1,8 +1,8 @@
-import { planRestore, restoreBackup, type RestorePlan } from '../../lib/registry-host/backup/restore.ts';
-import { isHost } from '../../lib/registry-host/certificates/renewal.ts';
-import { PluginError } from '../../lib/errors.ts';
+import { planRestore, restoreBackup, type RestorePlan } from '#registry-host/backup';
+import { isHost } from '#registry-host/certificates';
+import { PluginError } from '#errors';
 import { defineCommand } from '../cli/command.ts';
-import { formatBytes, Lines } from '../../lib/text.ts';
+import { formatBytes, Lines } from '#text';
 import { dryRunOf, outputOption } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
 

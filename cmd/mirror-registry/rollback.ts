@@ -1,18 +1,19 @@
-import { PluginError } from '../../lib/errors.ts';
+import { PluginError } from '#errors';
 import {
   abandonChange,
   dropBackups,
   planRollback,
   rollBackRegistry,
   type RollbackPlan,
-} from '../../lib/registry-host/change/rollback.ts';
-import { timeOf, type UpgradeJournal } from '../../lib/registry-host/change/upgradeJournal.ts';
+  timeOf,
+  type UpgradeJournal,
+} from '#registry-host/change';
 import { readDigest } from '../cli/values.ts';
 import { defineCommand } from '../cli/command.ts';
 import { askForYes, dryRunOf, outputOption, yesOption } from '../cli/options.ts';
 import { noTarget, openTarget, releaseDigestOption, upgradeOptions } from './target.ts';
 import { defaultRenewal, executionOptions, registryHostOptions, renewalOf, requestOf } from './options.ts';
-import { Lines } from '../../lib/text.ts';
+import { Lines } from '#text';
 
 /** `rollback`: reverts the last upgrade, or the last renewal of certificates. */
 export const command = defineCommand({

@@ -1,15 +1,14 @@
-import type { Context } from '../../lib/context.ts';
-import { PluginError } from '../../lib/errors.ts';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
+import { ownAuthority, defaultSqliteStorage, type Installation, imagesOfVersion } from '#registry-host/installation';
+import type { HostFiles } from '#node/machine';
 import {
-  ownAuthority,
-  defaultSqliteStorage,
-  type Installation,
-} from '../../lib/registry-host/installation/installation.ts';
-import type { HostFiles } from '../../lib/node/machine/hostFiles.ts';
-import type { RegistryRelease, TargetImages } from '../../lib/registry-host/releases/images.ts';
-import { openRegistryRelease, type OpenedRepository } from '../../lib/registry-host/releases/registryRelease.ts';
-import { imagesOfVersion } from '../../lib/registry-host/installation/versions.ts';
-import type { Reference } from '../../lib/content/oci/reference.ts';
+  type RegistryRelease,
+  type TargetImages,
+  openRegistryRelease,
+  type OpenedRepository,
+} from '#registry-host/releases';
+import type { Reference } from '#content/oci';
 import { openRegistries } from '../cli/access.ts';
 import { checkImage, digestOption } from '../cli/values.ts';
 import { inGroup, type Arguments, type OptionRecord } from '../cli/command.ts';

@@ -1,13 +1,12 @@
-import type { Installation } from '../../lib/registry-host/installation/installation.ts';
-import type { UpgradePlan } from '../../lib/registry-host/change/plan.ts';
+import type { Installation } from '#registry-host/installation';
+import { type UpgradePlan, upgradeRegistry } from '#registry-host/change';
 import { readDigest } from '../cli/values.ts';
 import { defineCommand } from '../cli/command.ts';
 import { dryRunOf } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
 import { exitCodeOf, formatPlan, makePlan, planOptions, toPlainPlan } from './planReport.ts';
 import { bundlePositional, withBundle, openTarget, releaseDigestOption, upgradeOptions } from './target.ts';
-import { joinParagraphs } from '../../lib/text.ts';
-import { upgradeRegistry } from '../../lib/registry-host/change/upgrade.ts';
+import { joinParagraphs } from '#text';
 
 /** `upgrade`: runs the plan of an upgrade. */
 export const command = defineCommand({

@@ -1,5 +1,5 @@
-import { PluginError } from '../../lib/errors.ts';
-import { applyConfiguration } from '../../lib/mirroring/configuration.ts';
+import { PluginError } from '#errors';
+import { applyConfiguration } from '#mirroring/configuration';
 import { defineCommand, type CommandSession } from '../cli/command.ts';
 import { fileOf, filenameOption } from '../cli/values.ts';
 import { clusterAccessOptions, dryRunOption, outputOption, signedImagesOption, trustOptions } from '../cli/options.ts';

@@ -1,14 +1,21 @@
-import { PluginError } from '../../lib/errors.ts';
-import { nameRisks, resolveUpdatePath, type UpdatePath } from '../../lib/release/graph/updatePath.ts';
+import { PluginError } from '#errors';
+import {
+  nameRisks,
+  resolveUpdatePath,
+  type UpdatePath,
+  resolveArchivedPath,
+  namesWith,
+  readArchivedChannels,
+  readServedChannels,
+  versionsOf,
+} from '#release/graph';
 import { defineCommand } from '../cli/command.ts';
 import { formatTable } from '../cli/format.ts';
 import { outputOption, registryOptions } from '../cli/options.ts';
 import { mirrorOptions } from './options.ts';
-import { Lines } from '../../lib/text.ts';
-import { resolveArchivedPath } from '../../lib/release/graph/archivedPath.ts';
-import { namesWith, readArchivedChannels, readServedChannels, versionsOf } from '../../lib/release/graph/channels.ts';
-import { readStoredReleases } from '../../lib/mirroring/mirror/releases.ts';
-import { parseArchitecture } from '../../lib/release/version.ts';
+import { Lines } from '#text';
+import { readStoredReleases } from '#mirroring/mirror';
+import { parseArchitecture } from '#release/version';
 import { openRegistries } from '../cli/access.ts';
 
 const { 'certificate-authority': certificateAuthority, insecure } = registryOptions;

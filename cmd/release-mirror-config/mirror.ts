@@ -1,20 +1,27 @@
 import { defineCommand, type CommandSession } from '../cli/command.ts';
 import { mirrorConfig, mirrorOptions } from './options.ts';
-import { Lines, formatBytes, shellWord, joinParagraphs, shellCommand } from '../../lib/text.ts';
+import { Lines, formatBytes, shellWord, joinParagraphs, shellCommand } from '#text';
 import { openAccess } from '../cli/access.ts';
 import { clusterOpener } from '../cli/clusterAccess.ts';
-import { listMapping, mirrorRelease, type MirrorOutcome } from '../../lib/mirroring/mirror/mirroring.ts';
-import { FilledRepositories, type MirrorResult } from '../../lib/mirroring/mirror/plan.ts';
+import {
+  listMapping,
+  mirrorRelease,
+  type MirrorOutcome,
+  FilledRepositories,
+  type MirrorResult,
+  listReleases,
+  type WrittenFile,
+  isImageConfig,
+  formatTarget,
+  releaseName,
+  type MirrorImage,
+  type MirrorMeasure,
+} from '#mirroring/mirror';
 import { readImageList } from '../cli/imageList.ts';
 import { readReleases, readRequest, requireTagEach, configFolderOf, type MirrorArguments } from './request.ts';
-import { listReleases } from '../../lib/mirroring/mirror/releases.ts';
-import { describeSignatures } from '../../lib/bundle/metadata/metadata.ts';
-import { formatMirrorInstructions, mirrorSetManifests } from '../../lib/config/mirrorSets.ts';
-import { formatTrustInstructions, formatUpdateServiceInstructions } from '../../lib/config/updateService.ts';
-import type { WrittenFile } from '../../lib/mirroring/mirror/configFiles.ts';
-import { isImageConfig } from '../../lib/mirroring/mirror/clusterConfig.ts';
-import { formatTarget, releaseName, type MirrorImage } from '../../lib/mirroring/mirror/destination.ts';
-import type { MirrorMeasure } from '../../lib/mirroring/mirror/measure.ts';
+import { describeSignatures } from '#bundle/metadata';
+import { formatMirrorInstructions, mirrorSetManifests } from '#config/mirrorSets';
+import { formatTrustInstructions, formatUpdateServiceInstructions } from '#config/updateService';
 import { formatData } from '../cli/format.ts';
 import { listPolicies, toPlainPolicies } from '../cli/trust.ts';
 import {
@@ -26,8 +33,8 @@ import {
   type DryRun,
 } from '../cli/applyReport.ts';
 import { clusterWords, runWords, trustWords, upgradeCommand } from '../cli/carriedOptions.ts';
-import type { Release } from '../../lib/release/release.ts';
-import { releaseTag } from '../../lib/release/version.ts';
+import type { Release } from '#release/release';
+import { releaseTag } from '#release/version';
 
 /** The default command: mirrors a release and its configuration. */
 export const command = defineCommand({

@@ -1,15 +1,14 @@
-import { PluginError, nameSome } from '../../lib/errors.ts';
-import { pruneTarget, type PruneOutcome } from '../../lib/mirroring/prune/prune.ts';
-import { parseDestination, formatPlace } from '../../lib/mirroring/mirror/destination.ts';
+import { PluginError, nameSome } from '#errors';
+import { pruneTarget, type PruneOutcome, type JudgedRelease } from '#mirroring/prune';
+import { parseDestination, formatPlace } from '#mirroring/mirror';
 import { defineCommand } from '../cli/command.ts';
 import { clusterOptions, dryRunOf, outputOption, registryOptions, yesOption, askForYes } from '../cli/options.ts';
 import { openAccess } from '../cli/access.ts';
 import { clusterOpener } from '../cli/clusterAccess.ts';
 import { mirrorOptions } from './options.ts';
 import { configFolderOf } from './request.ts';
-import type { JudgedRelease } from '../../lib/mirroring/prune/prunePlan.ts';
 import { formatCount, formatTable } from '../cli/format.ts';
-import { formatBytes, joinParagraphs, Lines } from '../../lib/text.ts';
+import { formatBytes, joinParagraphs, Lines } from '#text';
 
 const { to, 'to-dir': toDir, 'to-release-image': toReleaseImage, 'config-to-dir': configToDir } = mirrorOptions;
 const { 'idms-file': _, ...registries } = registryOptions;

@@ -1,8 +1,7 @@
 import { join } from 'node:path';
-import { PluginError } from '../../lib/errors.ts';
-import type { MirroringRequest, ReleaseChoice } from '../../lib/mirroring/mirror/request.ts';
-import { parseDestination } from '../../lib/mirroring/mirror/destination.ts';
-import { parseArchitecture, requireDistinct } from '../../lib/release/version.ts';
+import { PluginError } from '#errors';
+import { type MirroringRequest, type ReleaseChoice, parseDestination } from '#mirroring/mirror';
+import { parseArchitecture, requireDistinct } from '#release/version';
 import type { Arguments } from '../cli/command.ts';
 import { readChannelRanges } from '../cli/channelRange.ts';
 import { trustOf } from '../cli/trust.ts';

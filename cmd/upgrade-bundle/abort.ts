@@ -1,6 +1,5 @@
-import { abortUpdate, awaitAbort, chooseRecord, listRecords } from '../../lib/update/record/bundleRecord.ts';
-import { describeSilence } from '../../lib/update/install/agentSilence.ts';
-import { phaseOf } from '../../lib/update/record/upgradeBundle.ts';
+import { abortUpdate, awaitAbort, chooseRecord, listRecords, phaseOf } from '#update/record';
+import { describeSilence } from '#update/install';
 import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import { suffixOf } from '../cli/applyReport.ts';

@@ -1,15 +1,23 @@
-import type { BundleEvidence } from '../../lib/bundle/open/identity.ts';
-import { allowBundle, type BundleRequest } from '../../lib/update/record/bundleRecord.ts';
-import { fitsSpec } from '../../lib/update/record/upgradeBundleDefinition.ts';
-import { backupModes, phaseOf, type UpgradeBundle } from '../../lib/update/record/upgradeBundle.ts';
-import { requireIgnorable, formatSubject } from '../../lib/cluster/finding.ts';
-import type { Context } from '../../lib/context.ts';
-import { isPluginError, PluginError } from '../../lib/errors.ts';
-import type { Cluster } from '../../lib/cluster/client.ts';
-import { isDigest, type Digest } from '../../lib/content/oci/digest.ts';
-import { digestIn } from '../../lib/content/oci/reference.ts';
-import { listDueAcknowledgements } from '../../lib/readiness/preflight/acknowledgements.ts';
-import { describeGate } from '../../lib/release/payload/adminGates.ts';
+import type { BundleEvidence } from '#bundle/open';
+import {
+  allowBundle,
+  type BundleRequest,
+  fitsSpec,
+  backupModes,
+  phaseOf,
+  type UpgradeBundle,
+  checkWindow,
+  readNeeds,
+  findWindow,
+  usualNeeds,
+} from '#update/record';
+import { requireIgnorable, formatSubject } from '#cluster/finding';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
+import type { Cluster } from '#cluster/client';
+import { isDigest, type Digest, digestIn } from '#content/oci';
+import { listDueAcknowledgements, findLeftOut } from '#readiness/preflight';
+import { describeGate } from '#release/payload';
 import { defineCommand, inGroup, type Arguments } from '../cli/command.ts';
 import { dryRunOption, outputOption } from '../cli/options.ts';
 import { listPolicies, toPlainPolicies } from '../cli/trust.ts';
@@ -22,9 +30,7 @@ import {
   identifyNamed,
   requireNamed,
 } from './namedBundle.ts';
-import { Lines, shellCommand } from '../../lib/text.ts';
-import { checkWindow, readNeeds, findWindow, usualNeeds } from '../../lib/update/record/maintenanceWindow.ts';
-import { findLeftOut } from '../../lib/readiness/preflight/preflight.ts';
+import { Lines, shellCommand } from '#text';
 import { suffixOf } from '../cli/applyReport.ts';
 import { describeWindow } from './status/statusView.ts';
 import { openCluster } from '../cli/clusterAccess.ts';

@@ -1,8 +1,8 @@
 import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import { recordArgument } from './status/statusView.ts';
-import { Lines } from '../../lib/text.ts';
-import { cleanRecords } from '../../lib/update/record/bundleRecord.ts';
+import { Lines } from '#text';
+import { cleanRecords } from '#update/record';
 import { suffixOf } from '../cli/applyReport.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 

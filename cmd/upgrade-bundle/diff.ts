@@ -1,8 +1,8 @@
-import { diffReleases, type BlobCount, type ImageDiff, type ReleaseDiff } from '../../lib/bundle/diff.ts';
-import { parseArchitecture, usualRepository } from '../../lib/release/version.ts';
+import { diffReleases, type BlobCount, type ImageDiff, type ReleaseDiff } from '#bundle/diff';
+import { parseArchitecture, usualRepository } from '#release/version';
 import { defineCommand } from '../cli/command.ts';
 import { formatFields, formatTable } from '../cli/format.ts';
-import { formatBytes, Lines } from '../../lib/text.ts';
+import { formatBytes, Lines } from '#text';
 import { outputOption, registryOptions, releaseOptions } from '../cli/options.ts';
 import { openRegistries } from '../cli/access.ts';
 import { markup, type Markup, formatFacts, formatPage, drawTable } from './report/page.ts';

@@ -1,10 +1,10 @@
-import { PluginError } from '../../lib/errors.ts';
-import { drillNode, endDrill, type NodeDrill, listPool } from '../../lib/drill/drill.ts';
+import { PluginError } from '#errors';
+import { drillNode, endDrill, type NodeDrill, listPool } from '#drill/drill';
 import { defineCommand } from '../cli/command.ts';
 import { isDataForm, formatTable } from '../cli/format.ts';
 import { parseDuration } from '../cli/values.ts';
 import { clusterAccessOptions, outputOption, yesOption } from '../cli/options.ts';
-import { Lines, joinParagraphs } from '../../lib/text.ts';
+import { Lines, joinParagraphs } from '#text';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { tool } from '../cli/access.ts';
 import { formatDrillPage } from './report/findingsPage.ts';

@@ -1,12 +1,10 @@
 import { basename, dirname } from 'node:path';
 import { mkdir } from 'node:fs/promises';
-import { PluginError } from '../../lib/errors.ts';
-import { Lines, shellCommand, redacted } from '../../lib/text.ts';
-import { encodeTar } from '../../lib/content/archive/tarLayout.ts';
-import { writeAtomically, writeDurably } from '../../lib/content/files/atomicWrite.ts';
-import { OpenedFolder } from '../../lib/content/files/openedFolder.ts';
-import { gatherState } from '../../lib/update/gather/gatherState.ts';
-import { Redactor } from '../../lib/update/gather/redaction.ts';
+import { PluginError } from '#errors';
+import { Lines, shellCommand, redacted } from '#text';
+import { encodeTar } from '#content/archive';
+import { writeAtomically, writeDurably, OpenedFolder } from '#content/files';
+import { gatherState, Redactor } from '#update/gather';
 import { defineCommand } from '../cli/command.ts';
 import { formatCount } from '../cli/format.ts';
 import { checkPlace, clusterAccessOptions, formatOption } from '../cli/options.ts';

@@ -1,24 +1,26 @@
-import { PluginError } from '../../lib/errors.ts';
-import { atLeast, lintSets, type LintReport } from '../../lib/readiness/lint/lint.ts';
+import { PluginError } from '#errors';
 import {
+  atLeast,
+  lintSets,
+  type LintReport,
   judgeReport,
   type LintResult,
   fails,
   makeBaseline,
   readBaseline,
-} from '../../lib/readiness/lint/lintResult.ts';
-import { parseArchitecture, usualRepository } from '../../lib/release/version.ts';
+  readManifestSets,
+  allRules,
+} from '#readiness/lint';
+import { parseArchitecture, usualRepository } from '#release/version';
 import { tool, openRegistries } from '../cli/access.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatCount, formatYaml } from '../cli/format.ts';
 import { outputOption, registryOptions, releaseOptions } from '../cli/options.ts';
 import { toSarif } from './report/sarif.ts';
-import { Lines } from '../../lib/text.ts';
-import { writeAtomically } from '../../lib/content/files/atomicWrite.ts';
-import { readManifestSets } from '../../lib/readiness/lint/manifestSource.ts';
+import { Lines } from '#text';
+import { writeAtomically } from '#content/files';
 import { formatLintPage } from './report/findingsPage.ts';
-import { formatSubject } from '../../lib/cluster/finding.ts';
-import { allRules } from '../../lib/readiness/lint/rules.ts';
+import { formatSubject } from '#cluster/finding';
 import { formatJunit, type JunitCase } from '../cli/junit.ts';
 
 const options = {

@@ -1,11 +1,9 @@
-import { identifyBundle, parseIdentity, type BundleEvidence } from '../../lib/bundle/open/identity.ts';
-import type { Cluster } from '../../lib/cluster/client.ts';
-import { PluginError } from '../../lib/errors.ts';
-import type { BundleRequest } from '../../lib/update/record/bundleRecord.ts';
-import { fitsSpec } from '../../lib/update/record/upgradeBundleDefinition.ts';
-import type { Phase } from '../../lib/update/record/upgradeBundle.ts';
-import { readSmallInput } from '../../lib/content/files/smallFile.ts';
-import { addAgentTrust, checkAgents } from '../../lib/update/install/agentTrustCheck.ts';
+import { identifyBundle, parseIdentity, type BundleEvidence } from '#bundle/open';
+import type { Cluster } from '#cluster/client';
+import { PluginError } from '#errors';
+import { type BundleRequest, fitsSpec, type Phase } from '#update/record';
+import { readSmallInput } from '#content/files';
+import { addAgentTrust, checkAgents } from '#update/install';
 import { inGroup, type Arguments, type CommandSession } from '../cli/command.ts';
 import { clusterAccessOptions, signedImagesOption } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';

@@ -1,6 +1,5 @@
-import { agentNamespace } from '../../lib/update/record/upgradeBundle.ts';
-import type { ObjectReference } from '../../lib/cluster/objects/discovery.ts';
-import { formatObjectName } from '../../lib/cluster/objects/compatibility.ts';
+import { agentNamespace } from '#update/record';
+import { type ObjectReference, formatObjectName } from '#cluster/objects';
 import { suffixOf, type DryRun } from '../cli/applyReport.ts';
 
 /**

@@ -1,35 +1,33 @@
-import { planUpdate, type UpdatePlan } from '../../lib/bundle/verify/updatePlan.ts';
-import type { Cluster } from '../../lib/cluster/client.ts';
+import { planUpdate, type UpdatePlan } from '#bundle/verify';
+import type { Cluster } from '#cluster/client';
+import { nameSubject, type Finding, isOpenBlocker, nameIgnore, requireIgnorable, severityOf } from '#cluster/finding';
 import {
-  nameSubject,
-  type Finding,
-  isOpenBlocker,
-  nameIgnore,
-  requireIgnorable,
-  severityOf,
-} from '../../lib/cluster/finding.ts';
-import { refuseHostedControlPlane, runPreflight, type Preflight } from '../../lib/readiness/preflight/preflight.ts';
-import { surveyCluster, isOwnMirrorSet, type ClusterSurvey } from '../../lib/readiness/preflight/survey.ts';
-import type { Context } from '../../lib/context.ts';
-import { PluginError } from '../../lib/errors.ts';
-import { shellWord, Lines } from '../../lib/text.ts';
+  refuseHostedControlPlane,
+  runPreflight,
+  type Preflight,
+  surveyCluster,
+  isOwnMirrorSet,
+  type ClusterSurvey,
+  readSite,
+} from '#readiness/preflight';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
+import { shellWord, Lines } from '#text';
 import { defineCommand } from '../cli/command.ts';
 import { formatCount, formatTable } from '../cli/format.ts';
 import { clusterAccessOptions, outputOption, registryOptions } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 import { openRegistries, tool } from '../cli/access.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
-import { readSite } from '../../lib/readiness/preflight/site.ts';
-import { formatSiteReport, formatSiteText } from '../../lib/config/siteReport.ts';
-import { writeAtomically } from '../../lib/content/files/atomicWrite.ts';
-import { readReportKey } from '../../lib/update/report/reportKey.ts';
+import { formatSiteReport, formatSiteText } from '#config/siteReport';
+import { writeAtomically } from '#content/files';
+import { readReportKey } from '#update/report';
 import { formatPreflightPage } from './report/findingsPage.ts';
-import { openBundle } from '../../lib/bundle/open/open.ts';
-import { sumSizes } from '../../lib/content/oci/descriptor.ts';
-import { addAgentTrust } from '../../lib/update/install/agentTrustCheck.ts';
+import { openBundle } from '#bundle/open';
+import { sumSizes } from '#content/oci';
+import { addAgentTrust } from '#update/install';
 import { warnOfRisksIn } from '../cli/bundleFacts.ts';
-import { checkMirrors, checkQuota } from '../../lib/update/mirror/mirrorCheck.ts';
-import { mirrorPort } from '../../lib/update/mirror/mirrorUnit.ts';
+import { checkMirrors, checkQuota, mirrorPort } from '#update/mirror';
 
 /** The number of findings of one kind that the table shows. */
 const shown = 10;

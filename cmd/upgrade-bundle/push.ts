@@ -1,10 +1,9 @@
-import { PluginError } from '../../lib/errors.ts';
-import { isRepository, parseRepository } from '../../lib/content/oci/reference.ts';
-import { openComplete } from '../../lib/bundle/open/deltaBase.ts';
-import { guardCopies } from '../../lib/mirroring/prune/pruneGuard.ts';
-import { pushBundle, type PushResult } from '../../lib/bundle/push.ts';
-import { checkSigned, type SignedBundle } from '../../lib/bundle/open/signedBundle.ts';
-import { pushAndApply } from '../../lib/mirroring/pushedBundle.ts';
+import { PluginError } from '#errors';
+import { isRepository, parseRepository } from '#content/oci';
+import { openComplete, checkSigned, type SignedBundle } from '#bundle/open';
+import { guardCopies } from '#mirroring/prune';
+import { pushBundle, type PushResult } from '#bundle/push';
+import { pushAndApply } from '#mirroring/pushedBundle';
 import { checkRepository } from '../cli/values.ts';
 import { defineCommand } from '../cli/command.ts';
 import {
@@ -21,8 +20,8 @@ import { openRegistries } from '../cli/access.ts';
 import { clusterOpener } from '../cli/clusterAccess.ts';
 import { trustOf, describeSigned, nameVersions, toPlainSigned } from '../cli/trust.ts';
 import { checkOutcomes, warnOfOutcomes, suffixOf, toPlainOutcome, type DryRun } from '../cli/applyReport.ts';
-import type { Applied } from '../../lib/mirroring/mirror/clusterConfig.ts';
-import { shellWord, formatBytes, Lines } from '../../lib/text.ts';
+import type { Applied } from '#mirroring/mirror';
+import { shellWord, formatBytes, Lines } from '#text';
 import { formatFields } from '../cli/format.ts';
 import { listExtraImages } from '../cli/bundleFacts.ts';
 import { clusterWords, registryWords, trustWords, upgradeCommand } from '../cli/carriedOptions.ts';

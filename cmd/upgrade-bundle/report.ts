@@ -1,17 +1,18 @@
 import { basename, dirname, join } from 'node:path';
-import { PluginError } from '../../lib/errors.ts';
-import { Lines, toLine, formatBytes, joinParagraphs, listBelow } from '../../lib/text.ts';
+import { PluginError } from '#errors';
+import { Lines, toLine, formatBytes, joinParagraphs, listBelow } from '#text';
 import {
   findReports,
   readReportKeyFile,
   type FoundReport,
   type ReportTrust,
-} from '../../lib/update/report/reportFiles.ts';
-import { summarizeFleet, type FleetMember, lastUpdateOf, listSiteProblems } from '../../lib/update/report/fleet.ts';
-import { makeFolders } from '../../lib/content/files/disk.ts';
-import { OpenedFolder } from '../../lib/content/files/openedFolder.ts';
-import { writeDurably } from '../../lib/content/files/atomicWrite.ts';
-import { nameUpdateReport, type OpenedReport } from '../../lib/config/updateReport.ts';
+  summarizeFleet,
+  type FleetMember,
+  lastUpdateOf,
+  listSiteProblems,
+} from '#update/report';
+import { makeFolders, OpenedFolder, writeDurably } from '#content/files';
+import { nameUpdateReport, type OpenedReport } from '#config/updateReport';
 import { defineCommand, type CommandSession } from '../cli/command.ts';
 import { formatCount, formatDuration, formatTable, formatFields } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';

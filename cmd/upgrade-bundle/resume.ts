@@ -1,5 +1,4 @@
-import { chooseRecord, listRecords, resumeUpdate } from '../../lib/update/record/bundleRecord.ts';
-import { isWaitingForWindow, phaseOf } from '../../lib/update/record/upgradeBundle.ts';
+import { chooseRecord, listRecords, resumeUpdate, isWaitingForWindow, phaseOf } from '#update/record';
 import { defineCommand } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import { suffixOf } from '../cli/applyReport.ts';

@@ -1,5 +1,5 @@
-import { retainBundle, type Retention } from '../../lib/update/mirror/retainBundle.ts';
-import { phaseOf } from '../../lib/update/record/upgradeBundle.ts';
+import { retainBundle, type Retention } from '#update/mirror';
+import { phaseOf } from '#update/record';
 import { defineCommand } from '../cli/command.ts';
 import { dryRunOption, outputOption } from '../cli/options.ts';
 import {
@@ -10,7 +10,7 @@ import {
   identifyNamed,
   requireNamed,
 } from './namedBundle.ts';
-import { Lines } from '../../lib/text.ts';
+import { Lines } from '#text';
 import { suffixOf } from '../cli/applyReport.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { clusterWords } from '../cli/carriedOptions.ts';

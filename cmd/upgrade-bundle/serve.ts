@@ -1,9 +1,8 @@
 import { once } from 'node:events';
 import { hostname } from 'node:os';
-import { openComplete } from '../../lib/bundle/open/deltaBase.ts';
-import { serveBundle } from '../../lib/bundle/serve.ts';
-import { checkSigned } from '../../lib/bundle/open/signedBundle.ts';
-import { releaseRepository } from '../../lib/content/store/directory.ts';
+import { openComplete, checkSigned } from '#bundle/open';
+import { serveBundle } from '#bundle/serve';
+import { releaseRepository } from '#content/store';
 import { defineCommand } from '../cli/command.ts';
 import { baseOption, bundleArgument, registryOptions, signedImagesOption, trustOptions } from '../cli/options.ts';
 import { openRegistries } from '../cli/access.ts';

@@ -1,22 +1,16 @@
-import type { Cluster } from '../../lib/cluster/client.ts';
-import type { Context } from '../../lib/context.ts';
-import { PluginError } from '../../lib/errors.ts';
-import { readStreamsOf, type OSImageStreams } from '../../lib/release/payload/osImageStreams.ts';
-import {
-  planOSImageStream,
-  readStreamSite,
-  writeOSImageStream,
-  type StreamImages,
-} from '../../lib/update/record/osImageStreamWrite.ts';
+import type { Cluster } from '#cluster/client';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
+import { readStreamsOf, type OSImageStreams } from '#release/payload';
+import { planOSImageStream, readStreamSite, writeOSImageStream, type StreamImages } from '#update/record';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { bundleArgument, clusterAccessOptions, outputOption } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
-import { Lines } from '../../lib/text.ts';
+import { Lines } from '#text';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { formatYaml } from '../cli/format.ts';
-import { openBundle } from '../../lib/bundle/open/open.ts';
-import { checkSigned } from '../../lib/bundle/open/signedBundle.ts';
-import { addAgentTrust } from '../../lib/update/install/agentTrustCheck.ts';
+import { openBundle, checkSigned } from '#bundle/open';
+import { addAgentTrust } from '#update/install';
 
 /** `streams`: describes the operating system streams of a release in a cluster without a registry. */
 export const command = defineCommand({

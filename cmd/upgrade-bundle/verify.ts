@@ -1,6 +1,6 @@
-import { findDigest } from '../../lib/bundle/open/sidecars.ts';
-import { verifyBundle, type ExpectedDigest, type VerifyReport } from '../../lib/bundle/verify/verify.ts';
-import { PluginError } from '../../lib/errors.ts';
+import { findDigest, addBases, openBundle, type Problem, type ProblemSubject } from '#bundle/open';
+import { verifyBundle, type ExpectedDigest, type VerifyReport, readSigningKey, signReceipt } from '#bundle/verify';
+import { PluginError } from '#errors';
 import { digestOption, readDigest } from '../cli/values.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import {
@@ -12,21 +12,16 @@ import {
   signedImagesOption,
   trustOptions,
 } from '../cli/options.ts';
-import { Lines, formatBytes } from '../../lib/text.ts';
+import { Lines, formatBytes } from '#text';
 import { listBadFiles, verdictError, verdictOf, describeDelta, listProblems } from './report/verdict.ts';
-import { addBases } from '../../lib/bundle/open/deltaBase.ts';
-import { openBundle } from '../../lib/bundle/open/open.ts';
-import { readSigningKey, signReceipt } from '../../lib/bundle/verify/receipt.ts';
-import { listOtherKeys, loadExpectedKeys, type ExpectedKeys } from '../../lib/release/sigstore/policyKeys.ts';
+import { listOtherKeys, loadExpectedKeys, type ExpectedKeys } from '#release/sigstore';
 import { openRegistries, tool } from '../cli/access.ts';
 import { warnOfRisksIn, listExtraImages, listSkippedImages, describeStreams } from '../cli/bundleFacts.ts';
 import { trustOf, describePolicies, toPlainPolicies } from '../cli/trust.ts';
 import { formatAudit } from './report/auditPage.ts';
 import type { KeyObject } from 'node:crypto';
 import { basename } from 'node:path';
-import { countAttachments } from '../../lib/content/oci/attachment.ts';
-import { digestIn } from '../../lib/content/oci/reference.ts';
-import type { Problem, ProblemSubject } from '../../lib/bundle/open/bundle.ts';
+import { countAttachments, digestIn } from '#content/oci';
 import { formatJunit, type JunitCase } from '../cli/junit.ts';
 import type { Accents } from '../cli/colors.ts';
 import { formatFields, nameReleases } from '../cli/format.ts';

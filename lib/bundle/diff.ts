@@ -1,21 +1,12 @@
 import { stat } from 'node:fs/promises';
-import { parseVolumeName } from '../content/archive/volumes.ts';
-import type { Context } from '../context.ts';
-import { PluginError } from '../errors.ts';
-import { sumSizes } from '../content/oci/descriptor.ts';
-import type { Digest } from '../content/oci/digest.ts';
-import { formatReference, parseReference, repositoryIn, type Reference } from '../content/oci/reference.ts';
-import { findRelease, type FoundRelease, type ReleaseRequest } from '../release/load.ts';
-import { readPayload, type Release } from '../release/release.ts';
-import {
-  compareVersions,
-  componentTag,
-  isOlder,
-  isVersion,
-  releaseTag,
-  type Architecture,
-} from '../release/version.ts';
-import type { ContentSource } from '../content/store/store.ts';
+import { parseVolumeName } from '#content/archive';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
+import { sumSizes, type Digest, formatReference, parseReference, repositoryIn, type Reference } from '#content/oci';
+import { findRelease, type FoundRelease, type ReleaseRequest } from '#release/load';
+import { readPayload, type Release } from '#release/release';
+import { compareVersions, componentTag, isOlder, isVersion, releaseTag, type Architecture } from '#release/version';
+import type { ContentSource } from '#content/store';
 import { gatherContents } from './create/contents.ts';
 import type { BundleImage } from './metadata/images.ts';
 import { type BundleMetadata, splitReleases } from './metadata/metadata.ts';

@@ -1,15 +1,17 @@
-import type { Context } from '../context.ts';
-import { copyImages, type Image } from '../content/copy/copy.ts';
-import { keepAttachments } from '../content/copy/keepAttachments.ts';
-import { copyReleasesLast, type CopyGuard, type OrderedImage } from '../content/copy/releaseOrder.ts';
-import { CopyTally } from '../content/copy/tally.ts';
-import { isPluginError, PluginError, withHint, nameSome } from '../errors.ts';
-import { attachedTo, attachmentName } from '../content/oci/attachment.ts';
-import { isContainerImage, type Descriptor } from '../content/oci/descriptor.ts';
-import type { Digest } from '../content/oci/digest.ts';
-import { blobsOf, walkManifests } from '../content/store/imageGraph.ts';
-import type { ContentSource, ContentStore } from '../content/store/store.ts';
-import { looksPacked } from '../content/archive/tarHeader.ts';
+import type { Context } from '#context';
+import {
+  copyImages,
+  type Image,
+  keepAttachments,
+  copyReleasesLast,
+  type CopyGuard,
+  type OrderedImage,
+  CopyTally,
+} from '#content/copy';
+import { isPluginError, PluginError, withHint, nameSome } from '#errors';
+import { attachedTo, attachmentName, isContainerImage, type Descriptor, type Digest } from '#content/oci';
+import { blobsOf, walkManifests, type ContentSource, type ContentStore } from '#content/store';
+import { looksPacked } from '#content/archive';
 import { listSignedImages } from './metadata/originalNames.ts';
 import { gatherContents, warnOfImages, type Contents } from './create/contents.ts';
 import type { BundleImage } from './metadata/images.ts';

@@ -1,20 +1,29 @@
-import type { Context } from '../context.ts';
-import { asFailure, PluginError } from '../errors.ts';
-import { attachedTo } from '../content/oci/attachment.ts';
-import { isIndex, type Descriptor, type Manifest } from '../content/oci/descriptor.ts';
-import { isDigest, type Digest } from '../content/oci/digest.ts';
-import { parseReference } from '../content/oci/reference.ts';
-import { releaseRepository } from '../content/store/directory.ts';
+import type { Context } from '#context';
+import { asFailure, PluginError } from '#errors';
+import {
+  attachedTo,
+  isIndex,
+  type Descriptor,
+  type Manifest,
+  isDigest,
+  type Digest,
+  parseReference,
+} from '#content/oci';
+import {
+  releaseRepository,
+  isAttachment,
+  readImageManifest,
+  type ContentSource,
+  type LocalContent,
+} from '#content/store';
 import {
   serveContent,
   type ContentServer,
   type ServedFile,
   type ServeOptions,
   type SizedContent,
-} from '../content/server/server.ts';
-import { isAttachment } from '../content/store/imageGraph.ts';
+} from '#content/server';
 import { warnOfImages } from './create/contents.ts';
-import { readImageManifest, type ContentSource, type LocalContent } from '../content/store/store.ts';
 import { entryKindOf, type Bundle } from './open/bundle.ts';
 
 /** The path of the whole tar on the server. */

@@ -1,7 +1,7 @@
-import { ignoring } from '../errors.ts';
-import { fieldsOf, listOf, textOf, type Fields } from '../fields.ts';
-import type { KubernetesObject } from '../config/manifest.ts';
-import type { Context } from '../context.ts';
+import { ignoring } from '#errors';
+import { fieldsOf, listOf, textOf, type Fields } from '#fields';
+import type { KubernetesObject } from '#config/manifest';
+import type { Context } from '#context';
 import { clusterVersionReference, readClusterVersion, type ClusterVersion } from './version/clusterVersion.ts';
 import { Discovery, type ObjectReference, type ServedKind } from './objects/discovery.ts';
 import { Exchange, parseTimeout, type ExchangeOptions, Rehearsal, type DryRunMode } from './exchange.ts';

@@ -1,15 +1,23 @@
 import http, { type IncomingMessage } from 'node:http';
 import https from 'node:https';
-import type { Context } from '../context.ts';
-import { isPluginError, PluginError } from '../errors.ts';
-import { readDuration } from '../waiting.ts';
-import { explainNetworkError, interrupted, networkCode, readBody } from '../content/http/networkErrors.ts';
-import { watchIdleTime } from '../content/http/idleTimeout.ts';
-import { parseRetryAfter, RetryBudget, TransientError, type RetryOptions } from '../content/http/retry.ts';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
+import { readDuration } from '#waiting';
+import {
+  explainNetworkError,
+  interrupted,
+  networkCode,
+  readBody,
+  watchIdleTime,
+  parseRetryAfter,
+  RetryBudget,
+  TransientError,
+  type RetryOptions,
+} from '#content/http';
 import type { KubeTarget } from './connection/kubeconfig.ts';
 import { explainConnection, explainClusterRefusal, parseAnswer } from './apply/refusals.ts';
 import type { Access, Session } from './connection/session.ts';
-import { fieldsAt, fieldsOf, isFields, listOf, textOf, type Fields } from '../fields.ts';
+import { fieldsAt, fieldsOf, isFields, listOf, textOf, type Fields } from '#fields';
 
 /** The wait until a message is logged, in milliseconds. */
 const noticeDelay = 5000;

@@ -1,5 +1,5 @@
-import type { KubernetesObject } from '../config/manifest.ts';
-import { PluginError } from '../errors.ts';
+import type { KubernetesObject } from '#config/manifest';
+import { PluginError } from '#errors';
 
 /**
  * The severity of a finding. A blocker prevents the update or the boot, a warning may cause harm, an info only informs.

@@ -1,10 +1,10 @@
 import type { V1LeaseSpec } from '@kubernetes/client-node';
 import { setTimeout as sleepFor } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
-import { fieldsOf } from '../fields.ts';
-import { checkInterrupted, type Context } from '../context.ts';
-import { isPluginError, messageOf } from '../errors.ts';
-import type { Clock } from '../content/http/retry.ts';
+import { fieldsOf } from '#fields';
+import { checkInterrupted, type Context } from '#context';
+import { isPluginError, messageOf } from '#errors';
+import type { Clock } from '#content/http';
 import type { Cluster } from './client.ts';
 import type { StoredObject } from './objects/storedObject.ts';
 

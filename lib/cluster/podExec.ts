@@ -1,10 +1,10 @@
 import type { IncomingMessage } from 'node:http';
 import { text } from 'node:stream/consumers';
 import type { RawData, WebSocket } from 'ws';
-import { fieldsOf, listOf } from '../fields.ts';
-import type { Context } from '../context.ts';
-import { isPluginError, PluginError } from '../errors.ts';
-import { explainNetworkError, interrupted } from '../content/http/networkErrors.ts';
+import { fieldsOf, listOf } from '#fields';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
+import { explainNetworkError, interrupted } from '#content/http';
 import type { KubeTarget } from './connection/kubeconfig.ts';
 import { explainConnection, explainClusterRefusal, parseAnswer } from './apply/refusals.ts';
 import type { Access, Session } from './connection/session.ts';

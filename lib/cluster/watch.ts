@@ -1,10 +1,9 @@
 import type { IncomingMessage } from 'node:http';
-import { textOf, type Fields } from '../fields.ts';
-import { checkInterrupted, type Context } from '../context.ts';
-import { isPluginError, PluginError } from '../errors.ts';
-import { parseJson } from '../content/oci/syntax.ts';
-import { interrupted } from '../content/http/networkErrors.ts';
-import { RetryBudget, TransientError, type RetryOptions } from '../content/http/retry.ts';
+import { textOf, type Fields } from '#fields';
+import { checkInterrupted, type Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
+import { parseJson } from '#content/oci';
+import { interrupted, RetryBudget, TransientError, type RetryOptions } from '#content/http';
 import type { StoredObject } from './objects/storedObject.ts';
 import { ApiError } from './apply/refusals.ts';
 

@@ -1,5 +1,5 @@
 import { X509Certificate } from 'node:crypto';
-import { messageOf, PluginError } from '../errors.ts';
+import { messageOf, PluginError } from '#errors';
 import type { ConfigManifest, KubernetesObject } from './manifest.ts';
 
 /** A CA, and the registries that it is trusted for. */

@@ -1,14 +1,21 @@
 import { stringify } from 'yaml';
-import { PluginError, isPluginError, messageOf } from '../errors.ts';
-import { readDocuments, type DocumentLimits, type Documents } from '../content/files/documents.ts';
+import { PluginError, isPluginError, messageOf } from '#errors';
+import {
+  readDocuments,
+  type DocumentLimits,
+  type Documents,
+  describeWriteError,
+  makeFolders,
+  partialName,
+  writeAtomically,
+  ignoreMissing,
+  OpenedFolder,
+  openRegular,
+  readWhole,
+} from '#content/files';
 import { constants } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { describeWriteError, makeFolders } from '../content/files/disk.ts';
-import { partialName, writeAtomically } from '../content/files/atomicWrite.ts';
-import { ignoreMissing } from '../content/files/fileRange.ts';
-import { OpenedFolder } from '../content/files/openedFolder.ts';
-import { openRegular, readWhole } from '../content/files/smallFile.ts';
 
 /** A Kubernetes object as plain data. */
 export interface KubernetesObject {

@@ -1,5 +1,5 @@
 import { stringify } from 'yaml';
-import { digestOf, hexOf } from '../content/oci/digest.ts';
+import { digestOf, hexOf } from '#content/oci';
 import { formatManifest, type ConfigManifest, type KubernetesObject } from './manifest.ts';
 
 /** The kinds of mirror sets for digests: ImageDigestMirrorSet (since 4.13) and the older ImageContentSourcePolicy. */

@@ -1,8 +1,8 @@
-import { PluginError } from '../errors.ts';
-import { hexOf, isDigest, type Digest } from '../content/oci/digest.ts';
-import { isVersion } from '../release/version.ts';
+import { PluginError } from '#errors';
+import { hexOf, isDigest, type Digest } from '#content/oci';
+import { isVersion } from '#release/version';
 import { type ConfigManifest, readObjects, type UnknownObject } from './manifest.ts';
-import type { SignedRelease } from '../release/load.ts';
+import type { SignedRelease } from '#release/load';
 import { mirrorSetManifests, type Mirrors } from './mirrorSets.ts';
 import { updateServiceManifests, type UpdateServiceOptions } from './updateService.ts';
 

@@ -1,9 +1,8 @@
-import { messageOf, PluginError } from '../errors.ts';
-import { fieldsWith, isCount, isText, listWith, optional } from '../fields.ts';
-import { digestOf } from '../content/oci/digest.ts';
-import { parseJson } from '../content/oci/syntax.ts';
+import { messageOf, PluginError } from '#errors';
+import { fieldsWith, isCount, isText, listWith, optional } from '#fields';
+import { digestOf, parseJson } from '#content/oci';
 import { createHash } from 'node:crypto';
-import type { AdminGate, GateConditions } from '../release/payload/adminGates.ts';
+import type { AdminGate, GateConditions } from '#release/payload';
 
 /** A report is at most this large, in bytes. */
 export const siteReportLimit = 1024 * 1024;

@@ -1,8 +1,7 @@
-import { messageOf, PluginError } from '../errors.ts';
-import { fieldsOf, fieldsWith, isCount, isText, listWith, optional, type Test } from '../fields.ts';
-import { parseJson } from '../content/oci/syntax.ts';
-import { isSignedBy, parseEnvelope } from '../release/sigstore/envelope.ts';
-import { readPolicyKey, type PolicyKey } from '../release/sigstore/policyKey.ts';
+import { messageOf, PluginError } from '#errors';
+import { fieldsOf, fieldsWith, isCount, isText, listWith, optional, type Test } from '#fields';
+import { parseJson } from '#content/oci';
+import { isSignedBy, parseEnvelope, readPolicyKey, type PolicyKey } from '#release/sigstore';
 import { isSiteReport, type SiteReport } from './siteReport.ts';
 
 /** The media type of the content of a signed report. */

@@ -1,5 +1,5 @@
-import { PluginError } from '../errors.ts';
-import { parseReference, parseRepository } from '../content/oci/reference.ts';
+import { PluginError } from '#errors';
+import { parseReference, parseRepository } from '#content/oci';
 import { registryAuthorityConfigMap, registryAuthorityName } from './certificateAuthority.ts';
 import type { ConfigManifest } from './manifest.ts';
 

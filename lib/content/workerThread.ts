@@ -1,5 +1,5 @@
 import { Worker } from 'node:worker_threads';
-import type { Context } from '../context.ts';
+import type { Context } from '#context';
 
 /**
  * Starts a worker thread from its code, or from the URL of its module. Its young generation is small, because it moves

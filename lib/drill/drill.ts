@@ -1,17 +1,20 @@
-import { listServed } from '../cluster/objects/servedObjects.ts';
-import { topologyOf } from '../readiness/preflight/operatorCheck.ts';
-import { surveyedKinds } from '../readiness/preflight/survey.ts';
+import { listServed, type StoredObject } from '#cluster/objects';
+import {
+  topologyOf,
+  surveyedKinds,
+  type DrillOutcome,
+  type RunningDrill,
+  type DrillRecord,
+} from '#readiness/preflight';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../fields.ts';
-import { checkInterrupted, type Context } from '../context.ts';
-import { isPluginError, messageOf, PluginError, nameSome } from '../errors.ts';
-import type { Cluster } from '../cluster/client.ts';
-import type { StoredObject } from '../cluster/objects/storedObject.ts';
-import { awaitDone, type WaitOptions } from '../waiting.ts';
-import { readContainers } from '../readiness/lint/container.ts';
-import { parseReference } from '../content/oci/reference.ts';
-import type { DrillOutcome, RunningDrill, DrillRecord } from '../readiness/preflight/drillRecord.ts';
-import { readNode, isPoolNode } from '../readiness/nodes/node.ts';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '#fields';
+import { checkInterrupted, type Context } from '#context';
+import { isPluginError, messageOf, PluginError, nameSome } from '#errors';
+import type { Cluster } from '#cluster/client';
+import { awaitDone, type WaitOptions } from '#waiting';
+import { readContainers } from '#readiness/lint';
+import { parseReference } from '#content/oci';
+import { readNode, isPoolNode } from '#readiness/nodes';
 import {
   checkDrain,
   checkNodes,

@@ -1,20 +1,17 @@
-import { fieldsOf } from '../fields.ts';
-import { PluginError, nameSome } from '../errors.ts';
-import type { Context } from '../context.ts';
-import { listDenied, type AccessRequest } from '../cluster/apply/accessReview.ts';
-import type { Cluster } from '../cluster/client.ts';
-import { conditionsOf, type StoredObject } from '../cluster/objects/storedObject.ts';
-import { formatSubject } from '../cluster/finding.ts';
-import { guardsPod } from '../readiness/preflight/drainCheck.ts';
-import { readRunningDrill } from '../readiness/preflight/drillRecord.ts';
-import { readNode, type ClusterNode } from '../readiness/nodes/node.ts';
-import { isArbiter, isControlPlane } from '../readiness/nodes/nodeCheck.ts';
-import { runPreflight } from '../readiness/preflight/preflight.ts';
-import { agentNamespace } from '../update/record/upgradeBundle.ts';
+import { fieldsOf } from '#fields';
+import { PluginError, nameSome } from '#errors';
+import type { Context } from '#context';
+import { listDenied, type AccessRequest } from '#cluster/apply';
+import type { Cluster } from '#cluster/client';
+import { conditionsOf, type StoredObject } from '#cluster/objects';
+import { formatSubject } from '#cluster/finding';
+import { guardsPod, readRunningDrill, runPreflight } from '#readiness/preflight';
+import { readNode, type ClusterNode, isArbiter, isControlPlane } from '#readiness/nodes';
+import { agentNamespace } from '#update/record';
 import { type DrillPod, judgePod, readPodImages, type Expectation, type PodImages } from './drillPods.ts';
-import { shellCommand } from '../text.ts';
-import { normalizeImage } from '../readiness/lint/image.ts';
-import type { DrillRequest } from '../node/runtime/drillRegistry.ts';
+import { shellCommand } from '#text';
+import { normalizeImage } from '#readiness/lint';
+import type { DrillRequest } from '#node/runtime';
 
 /** What a drill does with its node. */
 export interface DrillMode {

@@ -1,7 +1,6 @@
-import { fieldsAt, fieldsOf, listOf, textOf } from '../fields.ts';
-import { conditionsOf, controllerOf, type StoredObject } from '../cluster/objects/storedObject.ts';
-import { readContainers } from '../readiness/lint/container.ts';
-import { normalizeImage } from '../readiness/lint/image.ts';
+import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
+import { conditionsOf, controllerOf, type StoredObject } from '#cluster/objects';
+import { readContainers, normalizeImage } from '#readiness/lint';
 
 /** A pod, and the images that it needs. */
 export interface PodImages {

@@ -1,9 +1,9 @@
-import { fieldsOf, listOf } from '../fields.ts';
-import type { Context } from '../context.ts';
-import { ignoring, isPluginError, messageOf, PluginError } from '../errors.ts';
-import type { Cluster } from '../cluster/client.ts';
-import { awaitDone, type WaitOptions } from '../waiting.ts';
-import { drillFile, executablePath } from '../node/machine/host.ts';
+import { fieldsOf, listOf } from '#fields';
+import type { Context } from '#context';
+import { ignoring, isPluginError, messageOf, PluginError } from '#errors';
+import type { Cluster } from '#cluster/client';
+import { awaitDone, type WaitOptions } from '#waiting';
+import { drillFile, executablePath } from '#node/machine';
 import {
   drillBootUnit,
   drillTraces,
@@ -13,10 +13,10 @@ import {
   startArguments,
   type DrillPlan,
   type DrillRequest,
-} from '../node/runtime/drillRegistry.ts';
-import { parseJson } from '../content/oci/syntax.ts';
-import { agentNamespace } from '../update/record/upgradeBundle.ts';
-import { shellCommand } from '../text.ts';
+} from '#node/runtime';
+import { parseJson } from '#content/oci';
+import { agentNamespace } from '#update/record';
+import { shellCommand } from '#text';
 
 const onHost = (words: string): string => `chroot /host ${words}`;
 

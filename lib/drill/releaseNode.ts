@@ -1,11 +1,11 @@
-import type { Cluster } from '../cluster/client.ts';
+import type { Cluster } from '#cluster/client';
 import {
   lastDrillAnnotation,
   readRunningDrill,
   runningDrillAnnotation,
   type DrillRecord,
   type RunningDrill,
-} from '../readiness/preflight/drillRecord.ts';
+} from '#readiness/preflight';
 
 /** Returns the reference of a Node. */
 export function nodeReference(name: string) {

@@ -1,24 +1,20 @@
 import { stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
-import { type ConfigVerdict, judgeConfig } from '../bundle/metadata/configCheck.ts';
-import { holdsTar, openBundle } from '../bundle/open/open.ts';
-import { checkSigned } from '../bundle/open/signedBundle.ts';
-import { type VerifyTrust, verifyUntrusted } from '../bundle/open/signatureCheck.ts';
-import { applyManifests, type ApplyOptions, type ApplyOutcome } from '../cluster/apply/apply.ts';
-import { checkKinds } from '../cluster/objects/servedObjects.ts';
+import { type ConfigVerdict, judgeConfig, parseConfig, type ConfigText } from '#bundle/metadata';
+import { holdsTar, openBundle, checkSigned, type VerifyTrust, verifyUntrusted } from '#bundle/open';
+import { applyManifests, type ApplyOptions, type ApplyOutcome } from '#cluster/apply';
+import { checkKinds } from '#cluster/objects';
 import { parseManifests, readManifestTexts, type ManifestText } from './manifestFolder.ts';
-import { clusterCatalogKind } from '../config/catalogSource.ts';
-import type { ConfigManifest } from '../config/manifest.ts';
-import type { Cluster } from '../cluster/client.ts';
-import type { Context } from '../context.ts';
-import { PluginError, firstMessage } from '../errors.ts';
-import { Registries } from '../content/registry/registries.ts';
-import { parseReleaseTag } from '../release/version.ts';
-import { Directory, releaseRepository } from '../content/store/directory.ts';
-import { parseLocation } from '../content/store/location.ts';
+import { clusterCatalogKind } from '#config/catalogSource';
+import type { ConfigManifest } from '#config/manifest';
+import type { Cluster } from '#cluster/client';
+import type { Context } from '#context';
+import { PluginError, firstMessage } from '#errors';
+import { Registries } from '#content/registry';
+import { parseReleaseTag } from '#release/version';
+import { Directory, releaseRepository, parseLocation } from '#content/store';
 import { withResumeHint, type MirroringAccess } from './mirror/request.ts';
 import { adaptMirrorSets } from './mirror/clusterConfig.ts';
-import { parseConfig, type ConfigText } from '../bundle/metadata/bundledConfig.ts';
 
 /** The configuration to apply, and the options. */
 interface ApplyRequest extends ApplyOptions {

@@ -1,14 +1,14 @@
 import { readFile, realpath, stat } from 'node:fs/promises';
 import { basename, join, relative, sep } from 'node:path';
-import { isFields } from '../fields.ts';
+import { isFields } from '#fields';
 import {
   type ConfigManifest,
   type KubernetesObject,
   findManifestFiles,
   readObjects,
   type UnknownObject,
-} from '../config/manifest.ts';
-import { isPluginError, messageOf, PluginError } from '../errors.ts';
+} from '#config/manifest';
+import { isPluginError, messageOf, PluginError } from '#errors';
 
 /**
  * Parses the manifests in texts: several documents and lists in each. `where` is the folder. Throws `not-found` without a

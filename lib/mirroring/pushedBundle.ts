@@ -1,12 +1,11 @@
-import type { Bundle } from '../bundle/open/bundle.ts';
-import { pushBundle, type PushOptions, type PushResult } from '../bundle/push.ts';
-import type { SignedBundle } from '../bundle/open/signedBundle.ts';
-import type { ConfigManifest } from '../config/manifest.ts';
-import { mirrorSetManifest } from '../config/mirrorSets.ts';
-import type { Context } from '../context.ts';
-import type { ApplyOptions } from '../cluster/apply/apply.ts';
-import { repositoryIn } from '../content/oci/reference.ts';
-import type { ContentStore } from '../content/store/store.ts';
+import type { Bundle, SignedBundle } from '#bundle/open';
+import { pushBundle, type PushOptions, type PushResult } from '#bundle/push';
+import type { ConfigManifest } from '#config/manifest';
+import { mirrorSetManifest } from '#config/mirrorSets';
+import type { Context } from '#context';
+import type { ApplyOptions } from '#cluster/apply';
+import { repositoryIn } from '#content/oci';
+import type { ContentStore } from '#content/store';
 import { applyToCluster, checkCluster, checkRightsInCluster, type Applied } from './mirror/clusterConfig.ts';
 import { withResumeHint, type MirroringAccess } from './mirror/request.ts';
 

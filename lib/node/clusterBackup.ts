@@ -1,15 +1,13 @@
 import { createHash } from 'node:crypto';
 import { lstat, open, readdir, readFile, realpath, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, isAbsolute, join } from 'node:path';
-import { formatBytes, toLine } from '../text.ts';
-import { checkInterrupted, type Context } from '../context.ts';
-import { isPluginError, PluginError } from '../errors.ts';
-import { fieldsOf, textOf } from '../fields.ts';
-import { writeDurably } from '../content/files/atomicWrite.ts';
-import { describeWriteError, makeFolders, measureFree, syncFolder } from '../content/files/disk.ts';
-import { isDigest } from '../content/oci/digest.ts';
-import { parseJson } from '../content/oci/syntax.ts';
-import { isVersion } from '../release/version.ts';
+import { formatBytes, toLine } from '#text';
+import { checkInterrupted, type Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
+import { fieldsOf, textOf } from '#fields';
+import { writeDurably, describeWriteError, makeFolders, measureFree, syncFolder } from '#content/files';
+import { isDigest, parseJson } from '#content/oci';
+import { isVersion } from '#release/version';
 import { pathOnHost, type Host, backupFolder } from './machine/host.ts';
 import { findProgram, runProgram } from './machine/programs.ts';
 

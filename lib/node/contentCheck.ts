@@ -1,17 +1,10 @@
 import { createHash, type Hash } from 'node:crypto';
-import type { Bundle } from '../bundle/open/bundle.ts';
-import { messageOf } from '../errors.ts';
-import { releaseRepository } from '../content/store/directory.ts';
-import { encodeHeader, endSize, roundToBlock } from '../content/archive/tarLayout.ts';
-import { isHeader } from '../content/archive/tarHeader.ts';
-import type { Digest } from '../content/oci/digest.ts';
-import {
-  metadataPath,
-  metadataSizeLimit,
-  parseMetadata,
-  type BlobRecord,
-  type BundleMetadata,
-} from '../bundle/metadata/metadata.ts';
+import type { Bundle } from '#bundle/open';
+import { messageOf } from '#errors';
+import { releaseRepository } from '#content/store';
+import { encodeHeader, endSize, roundToBlock, isHeader } from '#content/archive';
+import type { Digest } from '#content/oci';
+import { metadataPath, metadataSizeLimit, parseMetadata, type BlobRecord, type BundleMetadata } from '#bundle/metadata';
 
 /** The size of the first header of a tar, in bytes. */
 const startSize = 512;

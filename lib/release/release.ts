@@ -1,17 +1,23 @@
-import type { Context } from '../context.ts';
-import { PluginError, messageOf } from '../errors.ts';
-import { isIndex, type Descriptor, type Manifest } from '../content/oci/descriptor.ts';
-import type { Digest } from '../content/oci/digest.ts';
-import { formatReference, parseRepository, type Reference } from '../content/oci/reference.ts';
-import { parseJson } from '../content/oci/syntax.ts';
-import { readContent, readImageManifest, type ContentSource } from '../content/store/store.ts';
+import type { Context } from '#context';
+import { PluginError, messageOf } from '#errors';
+import {
+  isIndex,
+  type Descriptor,
+  type Manifest,
+  type Digest,
+  formatReference,
+  parseRepository,
+  type Reference,
+  parseJson,
+} from '#content/oci';
+import { readContent, readImageManifest, type ContentSource } from '#content/store';
 import { readPayloadGates, type AdminGate } from './payload/adminGates.ts';
 import { readImageReferences, readReleaseMetadata, type ComponentImage } from './payload/metadata.ts';
 import { readPayloadFiles, type PayloadFiles } from './payload/payload.ts';
 import type { ImagePolicy } from './sigstore/imagePolicy.ts';
 import { readFeatureSets, readPayloadPolicies } from './payload/featureGates.ts';
 import { parseArchitecture, type Architecture } from './version.ts';
-import { readDocuments } from '../content/files/documents.ts';
+import { readDocuments } from '#content/files';
 import type { KeyMaterial } from './signature/keyring.ts';
 
 /** A release, by its payload image. */

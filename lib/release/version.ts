@@ -1,5 +1,5 @@
 import semver from 'semver';
-import { PluginError } from '../errors.ts';
+import { PluginError } from '#errors';
 
 /** The architectures of published releases: the names in their tags, and the names in image configurations. */
 const goNames = { x86_64: 'amd64', aarch64: 'arm64', ppc64le: 'ppc64le', s390x: 's390x', multi: undefined } as const;

@@ -1,9 +1,9 @@
 import { basename, dirname, join } from 'node:path';
-import { PluginError } from '../../../lib/errors.ts';
+import { PluginError } from '#errors';
 import { defineCommand } from '../command.ts';
 import { plugins } from '../programChoice.ts';
-import { Lines, shellWord } from '../../../lib/text.ts';
-import { findOnPath } from '../../../lib/node/machine/programs.ts';
+import { Lines, shellWord } from '#text';
+import { findOnPath } from '#node/machine';
 
 /** The shells with a script. */
 const shells = ['bash', 'zsh', 'fish', 'powershell'] as const;

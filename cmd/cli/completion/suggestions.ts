@@ -1,7 +1,7 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type FindValues, findCandidates, type Completion, type TypedLine } from './candidates.ts';
-import { upgradeBundleKind } from '../../../lib/update/record/upgradeBundle.ts';
+import { upgradeBundleKind } from '#update/record';
 import type { Arguments, Program } from '../command.ts';
 
 /**
@@ -17,14 +17,14 @@ export function suggestionsFrom(environment: NodeJS.ProcessEnv, timeout = 2000):
       case 'contexts':
       case 'clusters':
       case 'users': {
-        const { loadKubeconfig } = await import('../../../lib/cluster/connection/kubeconfig.ts');
+        const { loadKubeconfig } = await import('#cluster/kubeconfig');
         const kubeconfig = values['kubeconfig']?.at(-1);
         return Object.keys((await loadKubeconfig({ kubeconfig, environment })).config[kind]).sort();
       }
       case 'bundles':
         return findBundles(typed, environment['HOME']);
       case 'registry-versions':
-        return (await import('../../../lib/registry-host/installation/versions.ts')).knownVersions();
+        return (await import('#registry-host/installation')).knownVersions();
       case 'versions':
         return findVersions(values['from-dir']?.at(-1), values['output']?.at(-1) ?? '.', signal);
       case 'components':
@@ -56,10 +56,10 @@ async function findBundles(typed: string, home = '~'): Promise<string[]> {
 async function findVersions(source: string | undefined, output: string, signal: AbortSignal): Promise<string[]> {
   if (source === undefined)
     return versionsIn(await namesIn(output), /^upgrade-(\d.*?)-[a-z\d_]+(?:-from-.*)?\.tar(?:$|\.)/);
-  const { releaseRepository } = await import('../../../lib/content/store/directory.ts');
+  const { releaseRepository } = await import('#content/store');
   const tags = await namesIn(join(source, 'v2', releaseRepository, 'manifests'));
   if (tags.length === 0) return [(await readMetadata(source, signal)).version];
-  const { isReleaseTag } = await import('../../../lib/release/version.ts');
+  const { isReleaseTag } = await import('#release/version');
   return versionsIn(tags.filter(isReleaseTag), /^(.*)-[a-z\d_]+$/);
 }
 
@@ -76,7 +76,7 @@ async function findComponents(bundle: string | undefined, signal: AbortSignal): 
 }
 
 async function readMetadata(path: string, signal: AbortSignal) {
-  const { openBundle } = await import('../../../lib/bundle/open/open.ts');
+  const { openBundle } = await import('#bundle/open');
   const context = { signal, log: () => undefined, onEvent: () => undefined };
   await using bundle = await openBundle(path, context);
   return bundle.metadata;

@@ -1,7 +1,7 @@
-import type { BundledCatalog, CatalogRequest } from '../../../lib/bundle/create/catalogs.ts';
-import type { OperatorRequest, SelectedPackage } from '../../../lib/release/catalog/selection.ts';
-import { PluginError } from '../../../lib/errors.ts';
-import { isRange } from '../../../lib/release/version.ts';
+import type { BundledCatalog, CatalogRequest } from '#bundle/create';
+import type { OperatorRequest, SelectedPackage } from '#release/catalog';
+import { PluginError } from '#errors';
+import { isRange } from '#release/version';
 import { checkImage } from '../../cli/values.ts';
 import type { Arguments } from '../../cli/command.ts';
 

@@ -1,5 +1,5 @@
-import { smallestReportSpace } from '../../../lib/bundle/metadata/metadata.ts';
-import { PluginError } from '../../../lib/errors.ts';
+import { smallestReportSpace } from '#bundle/metadata';
+import { PluginError } from '#errors';
 import { checkImage, parseSize } from '../../cli/values.ts';
 import { inGroup, type Arguments } from '../../cli/command.ts';
 import {

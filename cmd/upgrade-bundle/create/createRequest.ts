@@ -1,23 +1,13 @@
-import type { BaseRequest } from '../../../lib/bundle/create/base.ts';
-import type { BundleOrigin } from '../../../lib/bundle/create/origin.ts';
-import type { CreateRequest } from '../../../lib/bundle/create/request.ts';
-import { planReleases } from '../../../lib/bundle/create/releases.ts';
-import { heldImagesOf } from '../../../lib/bundle/create/siteCheck.ts';
-import { parseSiteReport, siteReportLimit, type SiteReport } from '../../../lib/config/siteReport.ts';
-import { isUpdateReport, updateReportLimits } from '../../../lib/config/updateReport.ts';
-import { isEncrypted, readEncryptionKey } from '../../../lib/release/signature/encryption.ts';
-import type { Context } from '../../../lib/context.ts';
-import { PluginError } from '../../../lib/errors.ts';
-import { readSmallFile } from '../../../lib/content/files/smallFile.ts';
-import { requirePatch } from '../../../lib/release/graph/channels.ts';
-import {
-  isVersion,
-  parseArchitecture,
-  parseVersion,
-  usualRepository,
-  type Architecture,
-} from '../../../lib/release/version.ts';
-import { findReports, readReportKeyFile } from '../../../lib/update/report/reportFiles.ts';
+import { type BaseRequest, type BundleOrigin, type CreateRequest, planReleases, heldImagesOf } from '#bundle/create';
+import { parseSiteReport, siteReportLimit, type SiteReport } from '#config/siteReport';
+import { isUpdateReport, updateReportLimits } from '#config/updateReport';
+import { isEncrypted, readEncryptionKey } from '#release/signature';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
+import { readSmallFile } from '#content/files';
+import { requirePatch } from '#release/graph';
+import { isVersion, parseArchitecture, parseVersion, usualRepository, type Architecture } from '#release/version';
+import { findReports, readReportKeyFile } from '#update/report';
 import { openRegistries, tool } from '../../cli/access.ts';
 import { trustOf } from '../../cli/trust.ts';
 import { parseSize } from '../../cli/values.ts';

@@ -1,8 +1,7 @@
 import { constants, hostname, setPriority } from 'node:os';
-import type { ServedExecutable } from '../../../lib/update/agent/agentServer.ts';
-import { executablePort, tokenPath } from '../../../lib/update/install/agentScript.ts';
-import { mountFolder, pathOnHost } from '../../../lib/node/machine/host.ts';
-import { runAgent } from '../../../lib/update/agent/agent.ts';
+import { type ServedExecutable, runAgent } from '#update/agent';
+import { executablePort, tokenPath } from '#update/install';
+import { mountFolder, pathOnHost } from '#node/machine';
 import { defineCommand } from '../../cli/command.ts';
 import { parseSize, parseListen, readToken } from '../../cli/values.ts';
 import { openCluster } from '../../cli/clusterAccess.ts';

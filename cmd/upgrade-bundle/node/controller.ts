@@ -1,8 +1,8 @@
 import { hostname } from 'node:os';
-import { runController } from '../../../lib/update/controller/rollout.ts';
-import { pathOnHost } from '../../../lib/node/machine/host.ts';
-import { mirrorSecretFolder } from '../../../lib/update/mirror/mirrorUnit.ts';
-import { loadReportKey, reportKeyFolder } from '../../../lib/update/report/reportKey.ts';
+import { runController } from '#update/controller';
+import { pathOnHost } from '#node/machine';
+import { mirrorSecretFolder } from '#update/mirror';
+import { loadReportKey, reportKeyFolder } from '#update/report';
 import { defineCommand } from '../../cli/command.ts';
 import { tool } from '../../cli/access.ts';
 import { openCluster } from '../../cli/clusterAccess.ts';

@@ -1,6 +1,6 @@
-import { connectCluster } from '../../../lib/cluster/client.ts';
-import { runDrill } from '../../../lib/node/runtime/drillRegistry.ts';
-import { releaseNode } from '../../../lib/drill/releaseNode.ts';
+import { connectCluster } from '#cluster/client';
+import { runDrill } from '#node/runtime';
+import { releaseNode } from '#drill/releaseNode';
 import { defineCommand } from '../../cli/command.ts';
 
 /** `drill-node`: the part of a drill that runs on its node. */

@@ -1,24 +1,18 @@
 import { constants, setPriority } from 'node:os';
-import type { Bundle } from '../../../lib/bundle/open/bundle.ts';
-import { PluginError } from '../../../lib/errors.ts';
-import { completeToLoad, loadBundle, type LoadResult } from '../../../lib/node/images/load.ts';
-import type { RemoteServer } from '../../../lib/node/transfer/transfer.ts';
-import { findDigest } from '../../../lib/bundle/open/sidecars.ts';
-import type { Digest } from '../../../lib/content/oci/digest.ts';
+import { type Bundle, findDigest, openBundle, checkSigned } from '#bundle/open';
+import { PluginError } from '#errors';
+import { completeToLoad, loadBundle, type LoadResult, HostStorage } from '#node/images';
+import { type RemoteServer, openRemoteBundle, checkBundleDigest, fetchBundle } from '#node/transfer';
+import type { Digest } from '#content/oci';
 import { digestOption, readDigest, parseDuration, readToken } from '../../cli/values.ts';
 import { defineCommand, inGroup, type Arguments } from '../../cli/command.ts';
 import { formatFields } from '../../cli/format.ts';
-import { formatBytes, Lines } from '../../../lib/text.ts';
+import { formatBytes, Lines } from '#text';
 import { baseOption, outputOption, registryOptions, signedImagesOption, trustOptions } from '../../cli/options.ts';
 import { hostOptions } from './nodeOptions.ts';
 import { listExtraImages } from '../../cli/bundleFacts.ts';
 import { describeSigned, nameVersions, toPlainSigned, trustOf, type PlainSigned } from '../../cli/trust.ts';
-import { nodeStateFolder } from '../../../lib/node/machine/host.ts';
-import { openBundle } from '../../../lib/bundle/open/open.ts';
-import { checkSigned } from '../../../lib/bundle/open/signedBundle.ts';
-import { HostStorage } from '../../../lib/node/images/hostStorage.ts';
-import { openRemoteBundle } from '../../../lib/node/transfer/remoteBundle.ts';
-import { checkBundleDigest, fetchBundle } from '../../../lib/node/transfer/replica.ts';
+import { nodeStateFolder } from '#node/machine';
 import { openRegistries } from '../../cli/access.ts';
 
 const options = {

@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { startMirror, type RuntimeMirrorRequest } from '../../../lib/node/runtime/mirror.ts';
+import { startMirror, type RuntimeMirrorRequest } from '#node/runtime';
 import { defineCommand } from '../../cli/command.ts';
 import { formatTable } from '../../cli/format.ts';
 import {
@@ -11,10 +11,9 @@ import {
   trustOptions,
 } from '../../cli/options.ts';
 import { hostOptions } from './nodeOptions.ts';
-import { mirrorFile } from '../../../lib/node/machine/host.ts';
-import type { Lines } from '../../../lib/text.ts';
-import { openComplete } from '../../../lib/bundle/open/deltaBase.ts';
-import { checkSigned } from '../../../lib/bundle/open/signedBundle.ts';
+import { mirrorFile } from '#node/machine';
+import type { Lines } from '#text';
+import { openComplete, checkSigned } from '#bundle/open';
 import { openRegistries } from '../../cli/access.ts';
 import { warnOfExtraImages } from '../../cli/bundleFacts.ts';
 import { trustOf } from '../../cli/trust.ts';

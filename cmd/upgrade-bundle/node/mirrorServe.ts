@@ -1,7 +1,6 @@
 import { defineCommand } from '../../cli/command.ts';
-import { mirrorFolder, nodeStateFolder } from '../../../lib/node/machine/host.ts';
-import { mirrorPort } from '../../../lib/update/mirror/mirrorUnit.ts';
-import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';
+import { mirrorFolder, nodeStateFolder } from '#node/machine';
+import { mirrorPort, runMirrorServer } from '#update/mirror';
 import { parseListen } from '../../cli/values.ts';
 
 /** `mirror-serve`: serves the bundles that a control plane node retains. */

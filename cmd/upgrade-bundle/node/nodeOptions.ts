@@ -1,8 +1,7 @@
 import { inGroup, type OptionRecord } from '../../cli/command.ts';
 import { clusterAccessOptions } from '../../cli/options.ts';
 import { offlineTrustOptions } from '../../cli/trust.ts';
-import { signalKinds, type SignalKind } from '../../../lib/node/machine/nodeSignal.ts';
-import { nodeStateFolder } from '../../../lib/node/machine/host.ts';
+import { signalKinds, type SignalKind, nodeStateFolder } from '#node/machine';
 
 /** The options of every command that uses the image store or the configuration of a machine. */
 export const hostOptions = {

@@ -1,14 +1,13 @@
-import { listContainerImages } from '../../../lib/bundle/metadata/images.ts';
-import { openBundle } from '../../../lib/bundle/open/open.ts';
-import { checkSigned } from '../../../lib/bundle/open/signedBundle.ts';
-import { PluginError } from '../../../lib/errors.ts';
-import { writePins, unpinImages, type PinResult } from '../../../lib/node/runtime/pins.ts';
+import { listContainerImages } from '#bundle/metadata';
+import { openBundle, checkSigned } from '#bundle/open';
+import { PluginError } from '#errors';
+import { writePins, unpinImages, type PinResult } from '#node/runtime';
 import { defineCommand, type CommandSession } from '../../cli/command.ts';
 import { warnOfExtraImages } from '../../cli/bundleFacts.ts';
 import { outputOption, signedImagesOption } from '../../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../../cli/trust.ts';
 import { hostOptions } from './nodeOptions.ts';
-import { Lines } from '../../../lib/text.ts';
+import { Lines } from '#text';
 
 /** `pin`: prevents the removal of a bundle’s images. */
 export const command = defineCommand({

@@ -1,15 +1,14 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Context } from '../../../lib/context.ts';
-import { PluginError } from '../../../lib/errors.ts';
-import { Media, type MediaEvent } from '../../../lib/node/media/media.ts';
-import type { FoundBundle } from '../../../lib/node/media/medium.ts';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
+import { Media, type MediaEvent, type FoundBundle } from '#node/media';
 import { defineCommand } from '../../cli/command.ts';
 import { openEventFormat } from '../../cli/format.ts';
-import { formatBytes } from '../../../lib/text.ts';
+import { formatBytes } from '#text';
 import { outputOption } from '../../cli/options.ts';
 import { hostOptions } from './nodeOptions.ts';
-import { mountFolder } from '../../../lib/node/machine/host.ts';
+import { mountFolder } from '#node/machine';
 
 /** `watch`: lists the bundles on USB drives and discs as they are inserted and removed. */
 export const command = defineCommand({

@@ -1,9 +1,7 @@
-import { countAttachments } from '../../../lib/content/oci/attachment.ts';
+import { countAttachments } from '#content/oci';
 import { basename } from 'node:path';
-import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
-import { rootFingerprint } from '../../../lib/release/sigstore/imagePolicy.ts';
-import { listOtherKeys, nameKey, type ExpectedKeys } from '../../../lib/release/sigstore/policyKeys.ts';
-import type { NamedResult } from '../../../lib/release/sigstore/releaseCheck.ts';
+import type { VerifyReport } from '#bundle/verify';
+import { rootFingerprint, listOtherKeys, nameKey, type ExpectedKeys, type NamedResult } from '#release/sigstore';
 import {
   markup,
   type Markup,

@@ -1,11 +1,11 @@
-import type { NodeDrill } from '../../../lib/drill/drill.ts';
-import { formatSubject, nameSubject, isOpenBlocker, severityOf } from '../../../lib/cluster/finding.ts';
-import type { LintResult } from '../../../lib/readiness/lint/lintResult.ts';
-import type { Preflight } from '../../../lib/readiness/preflight/preflight.ts';
+import type { NodeDrill } from '#drill/drill';
+import { formatSubject, nameSubject, isOpenBlocker, severityOf } from '#cluster/finding';
+import type { LintResult } from '#readiness/lint';
+import type { Preflight } from '#readiness/preflight';
 import { formatCount, formatTime, formatDuration } from '../../cli/format.ts';
 import { markup, type Markup, formatPage, listTable } from './page.ts';
-import type { FleetMember } from '../../../lib/update/report/fleet.ts';
-import { formatBytes } from '../../../lib/text.ts';
+import type { FleetMember } from '#update/report';
+import { formatBytes } from '#text';
 
 /** The date and the program, for the end of a page. */
 interface PageStamp {

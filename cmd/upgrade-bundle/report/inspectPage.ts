@@ -1,7 +1,6 @@
 import { basename } from 'node:path';
-import type { Inspection } from '../../../lib/bundle/inspect/inspect.ts';
-import type { ReleaseInspection, SourcedImage } from '../../../lib/bundle/inspect/release.ts';
-import { shellWord, formatBytes } from '../../../lib/text.ts';
+import type { Inspection, ReleaseInspection, SourcedImage } from '#bundle/inspect';
+import { shellWord, formatBytes } from '#text';
 import { markup, type Markup, formatFacts, formatPage, drawTable, linkTo, numberHead, listVersions } from './page.ts';
 import { classOf, drawFigure, type ImageClass } from './reportFigure.ts';
 import { describeStreams, describeStreamSizes } from '../../cli/bundleFacts.ts';

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
-import type { ReleaseInspection } from '../../../lib/bundle/inspect/release.ts';
-import type { Provenance } from '../../../lib/release/release.ts';
+import type { ReleaseInspection } from '#bundle/inspect';
+import type { Provenance } from '#release/release';
 
 /** The parts of a page. */
 interface PageParts {

@@ -1,5 +1,5 @@
-import type { InspectedImage, Inspection } from '../../../lib/bundle/inspect/inspect.ts';
-import { formatBytes } from '../../../lib/text.ts';
+import type { InspectedImage, Inspection } from '#bundle/inspect';
+import { formatBytes } from '#text';
 import { markup, type Markup } from './page.ts';
 
 /** The classes of images in a report, with their names. */

@@ -1,10 +1,8 @@
 import { createHash } from 'node:crypto';
 import { isAbsolute, join, sep } from 'node:path';
 import manifest from '../../../package.json' with { type: 'json' };
-import { formatSubject, type Severity } from '../../../lib/cluster/finding.ts';
-import { keyOfFinding } from '../../../lib/readiness/lint/report.ts';
-import { allRules } from '../../../lib/readiness/lint/rules.ts';
-import type { LintResult } from '../../../lib/readiness/lint/lintResult.ts';
+import { formatSubject, type Severity } from '#cluster/finding';
+import { keyOfFinding, allRules, type LintResult } from '#readiness/lint';
 
 const levels: Readonly<Record<Severity, string>> = { blocker: 'error', warning: 'warning', info: 'note' };
 

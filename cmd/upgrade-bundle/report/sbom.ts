@@ -1,6 +1,5 @@
-import type { BundleInventory, InventoryImage } from '../../../lib/bundle/inspect/release.ts';
-import { hexOf } from '../../../lib/content/oci/digest.ts';
-import { parseReference } from '../../../lib/content/oci/reference.ts';
+import type { BundleInventory, InventoryImage } from '#bundle/inspect';
+import { hexOf, parseReference } from '#content/oci';
 
 /** The formats of a bill of materials. */
 export const sbomFormats = ['cyclonedx', 'spdx'] as const;

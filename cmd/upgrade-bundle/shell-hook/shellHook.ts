@@ -1,9 +1,9 @@
-import { PluginError } from '../../../lib/errors.ts';
+import { PluginError } from '#errors';
 import { defineCommand, type Arguments, type OptionRecord } from '../../cli/command.ts';
 import { fishHook } from './fishHook.ts';
 import { posixHook } from './posixHook.ts';
 import { globalFlags } from './hookWords.ts';
-import { Lines } from '../../../lib/text.ts';
+import { Lines } from '#text';
 
 const shellArgument = {
   shell: {

@@ -1,5 +1,5 @@
-import { PluginError } from '../../../lib/errors.ts';
-import { isFields } from '../../../lib/fields.ts';
+import { PluginError } from '#errors';
+import { isFields } from '#fields';
 
 /** A step of a path: a field, an item (negative from the end), all items, or the items whose field has a value. */
 type Step =

@@ -1,24 +1,25 @@
-import { conditionsOf } from '../../../lib/cluster/objects/storedObject.ts';
+import { conditionsOf } from '#cluster/objects';
 import {
   hasEnded,
   isAbortRequested,
   phaseOf,
   upgradeBundleApi,
   type UpgradeBundle,
-} from '../../../lib/update/record/upgradeBundle.ts';
-import { ignoring, PluginError } from '../../../lib/errors.ts';
-import { listMirrorStates, type NodeMirror } from '../../../lib/update/record/nodeReport.ts';
-import { defineCommand } from '../../cli/command.ts';
-import { Lines, formatBytes } from '../../../lib/text.ts';
-import { chooseRecord, followRecord, listRecords, readElapsed } from '../../../lib/update/record/bundleRecord.ts';
-import { describeClocks, describeSilence } from '../../../lib/update/install/agentSilence.ts';
-import { compareAgents, readAgentVersion } from '../../../lib/update/install/agentVersion.ts';
-import { describeSilentMirrors, silentAdvice } from '../../../lib/update/mirror/mirrorSite.ts';
-import {
+  listMirrorStates,
+  type NodeMirror,
+  chooseRecord,
+  followRecord,
+  listRecords,
+  readElapsed,
   planClusterRestore,
   type ClusterRestore,
   type RestoreStep,
-} from '../../../lib/update/record/clusterRestore.ts';
+} from '#update/record';
+import { ignoring, PluginError } from '#errors';
+import { defineCommand } from '../../cli/command.ts';
+import { Lines, formatBytes } from '#text';
+import { describeClocks, describeSilence, compareAgents, readAgentVersion } from '#update/install';
+import { describeSilentMirrors, silentAdvice } from '#update/mirror';
 import { isDataForm, openEventFormat, breakHanging, formatFields } from '../../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../../cli/options.ts';
 import { openCluster } from '../../cli/clusterAccess.ts';

@@ -1,7 +1,7 @@
-import { phaseOf, type NodeProgress, type UpgradeBundle } from '../../../lib/update/record/upgradeBundle.ts';
+import { phaseOf, type NodeProgress, type UpgradeBundle } from '#update/record';
 import type { Accents } from '../../cli/colors.ts';
 import { breakHanging, formatBar, formatCount, formatFields, formatTable } from '../../cli/format.ts';
-import { formatBytes, Lines } from '../../../lib/text.ts';
+import { formatBytes, Lines } from '#text';
 import {
   phaseAccents,
   accentOf,

@@ -1,8 +1,10 @@
-import { conditionsOf } from '../../../lib/cluster/objects/storedObject.ts';
-import { messageOf, nameSome } from '../../../lib/errors.ts';
-import { findWindow, formatWindowTime, usualNeeds } from '../../../lib/update/record/maintenanceWindow.ts';
-import type { NodeMirror } from '../../../lib/update/record/nodeReport.ts';
+import { conditionsOf } from '#cluster/objects';
+import { messageOf, nameSome } from '#errors';
 import {
+  findWindow,
+  formatWindowTime,
+  usualNeeds,
+  type NodeMirror,
   hasEnded,
   isAbortRequested,
   isAtLeast,
@@ -13,7 +15,7 @@ import {
   type NodeProgress,
   type UpgradeBundle,
   withdrawAbort,
-} from '../../../lib/update/record/upgradeBundle.ts';
+} from '#update/record';
 import type { Accent, Accents } from '../../cli/colors.ts';
 import { formatCount, formatDuration } from '../../cli/format.ts';
 import type { OptionRecord } from '../../cli/command.ts';

@@ -1,8 +1,8 @@
-import type { Context } from '../../../lib/context.ts';
-import { isPluginError } from '../../../lib/errors.ts';
-import { servePage } from '../../../lib/content/server/pageServer.ts';
-import type { NodeProgress, UpgradeBundle } from '../../../lib/update/record/upgradeBundle.ts';
-import { formatBytes } from '../../../lib/text.ts';
+import type { Context } from '#context';
+import { isPluginError } from '#errors';
+import { servePage } from '#content/server';
+import type { NodeProgress, UpgradeBundle } from '#update/record';
+import { formatBytes } from '#text';
 import type { Terminal } from '../../cli/terminal.ts';
 import { accentOf, describeImages, viewStatus, type ClusterStatus } from './statusView.ts';
 import { markup, formatPage, drawTable, policyOf } from '../report/page.ts';

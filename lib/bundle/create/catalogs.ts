@@ -1,22 +1,19 @@
-import type { ArchiveWriter } from '../../content/archive/archiveWriter.ts';
-import { filterCatalog, openCatalog, type OpenedCatalog } from '../../release/catalog/catalogImage.ts';
-import type { OperatorRequest, Selection } from '../../release/catalog/selection.ts';
-import type { SiteOperator, SiteReport } from '../../config/siteReport.ts';
-import { catalogName, catalogSourceManifest, clusterCatalogManifest } from '../../config/catalogSource.ts';
-import type { ConfigManifest } from '../../config/manifest.ts';
-import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
-import type { FetchFile } from '../../content/http/fetchFile.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { formatReference, parseReference, type Reference } from '../../content/oci/reference.ts';
-import { goArchitecture, type Architecture } from '../../release/version.ts';
-import type { DerivedImage } from '../../content/store/derivedImage.ts';
-import type { ContentSource } from '../../content/store/store.ts';
+import type { ArchiveWriter } from '#content/archive';
+import { filterCatalog, openCatalog, type OpenedCatalog, type OperatorRequest, type Selection } from '#release/catalog';
+import type { SiteOperator, SiteReport } from '#config/siteReport';
+import { catalogName, catalogSourceManifest, clusterCatalogManifest } from '#config/catalogSource';
+import type { ConfigManifest } from '#config/manifest';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
+import type { FetchFile } from '#content/http';
+import { type Digest, formatReference, parseReference, type Reference } from '#content/oci';
+import { goArchitecture, type Architecture } from '#release/version';
+import type { DerivedImage, ContentSource } from '#content/store';
 import { resolveExtraImage, resolveExtraImages, type ExtraImage } from '../metadata/images.ts';
 import type { SkippedImage } from '../metadata/metadata.ts';
 import type { StoredBlob } from './contents.ts';
 import type { BundleOrigin } from './origin.ts';
-import { listBelow } from '../../text.ts';
+import { listBelow } from '#text';
 
 /** The catalogs and the operators to add to a bundle. */
 export interface CatalogRequest {

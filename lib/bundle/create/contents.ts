@@ -1,17 +1,15 @@
-import type { Context } from '../../context.ts';
-import { CopyFailure, describeFailures } from '../../content/copy/copy.ts';
-import { isPluginError, PluginError, nameSome } from '../../errors.ts';
-import type { Descriptor } from '../../content/oci/descriptor.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { formatReference, type Reference } from '../../content/oci/reference.ts';
+import type { Context } from '#context';
+import { CopyFailure, describeFailures } from '#content/copy';
+import { isPluginError, PluginError, nameSome } from '#errors';
+import { type Descriptor, type Digest, formatReference, type Reference } from '#content/oci';
 import {
   blobsOf,
   ImageGraphReader,
   type ImageGraph,
   type StoredManifest,
   type StoredManifests,
-} from '../../content/store/imageGraph.ts';
-import type { ContentSource } from '../../content/store/store.ts';
+  type ContentSource,
+} from '#content/store';
 import type { BundleImage } from '../metadata/images.ts';
 
 /** A configuration or layer, with the images that need it. */

@@ -1,24 +1,16 @@
 import { basename, join } from 'node:path';
-import { signatureManifests } from '../../config/signatures.ts';
-import type { Context } from '../../context.ts';
-import { sumSizes } from '../../content/oci/descriptor.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { formatReference, type Reference } from '../../content/oci/reference.ts';
-import { type ContentSource, readContent } from '../../content/store/store.ts';
-import { findRelease, type FoundRelease } from '../../release/load.ts';
-import { readStreamsOf, type OSImageStreams } from '../../release/payload/osImageStreams.ts';
-import type { Architecture } from '../../release/version.ts';
+import { signatureManifests } from '#config/signatures';
+import type { Context } from '#context';
+import { sumSizes, type Digest, formatReference, type Reference } from '#content/oci';
+import { type ContentSource, readContent } from '#content/store';
+import { findRelease, type FoundRelease } from '#release/load';
+import { readStreamsOf, type OSImageStreams } from '#release/payload';
+import type { Architecture } from '#release/version';
 import { listArtifacts, layOutBundle, writeBundle } from './writeBundle.ts';
 import { subtractBase, readBase } from './base.ts';
 import { gatherExtraContent, type ExtraContent, type BundledCatalog } from './catalogs.ts';
 import { gatherContents, warnOfImages, type Contents } from './contents.ts';
-import {
-  requireVerified,
-  type NamedResult,
-  checkReleaseImages,
-  finderIn,
-  type ImageReader,
-} from '../../release/sigstore/releaseCheck.ts';
+import { requireVerified, type NamedResult, checkReleaseImages, finderIn, type ImageReader } from '#release/sigstore';
 import { checkExisting, reuseBundle } from './existing.ts';
 import { describeReleases, splitReleases, type BundleMetadata } from '../metadata/metadata.ts';
 import { listImages, selectExtraImages, type BundleImage } from '../metadata/images.ts';
@@ -27,8 +19,8 @@ import { checkFolder, checkOutput } from '../open/sidecars.ts';
 import type { CreateRequest } from './request.ts';
 import { listWanted, loadReleases, measureReleases, readVerifiedPayloads, type WantedReleases } from './releases.ts';
 import { checkReleasePath, checkSite, warnOfSpace } from './siteCheck.ts';
-import { isPluginError, PluginError, type ErrorCode } from '../../errors.ts';
-import type { Release } from '../../release/release.ts';
+import { isPluginError, PluginError, type ErrorCode } from '#errors';
+import type { Release } from '#release/release';
 
 /** The result of `create`. Sizes are in bytes. */
 export interface CreateResult {

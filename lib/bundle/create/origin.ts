@@ -1,12 +1,11 @@
-import type { ArchiveWriter } from '../../content/archive/archiveWriter.ts';
-import type { SignaturesByDigest } from '../../config/signatures.ts';
-import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
-import type { FetchFile } from '../../content/http/fetchFile.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import type { Reference } from '../../content/oci/reference.ts';
-import { Registries, type RegistryAccess } from '../../content/registry/registries.ts';
-import type { ContentSource } from '../../content/store/store.ts';
+import type { ArchiveWriter } from '#content/archive';
+import type { SignaturesByDigest } from '#config/signatures';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
+import type { FetchFile } from '#content/http';
+import type { Digest, Reference } from '#content/oci';
+import { Registries, type RegistryAccess } from '#content/registry';
+import type { ContentSource } from '#content/store';
 import type { StoredBlob } from './contents.ts';
 
 /** The source of a new bundle: registries, a mirror directory or another bundle. */

@@ -1,17 +1,21 @@
 import { resolve } from 'node:path';
-import type { SignaturesByDigest } from '../../config/signatures.ts';
-import type { Context } from '../../context.ts';
-import { isPluginError, ignoreFailure, PluginError } from '../../errors.ts';
-import { childrenOf, isManifest, parseManifest, type Descriptor } from '../../content/oci/descriptor.ts';
-import { isDigest, type Digest } from '../../content/oci/digest.ts';
+import type { SignaturesByDigest } from '#config/signatures';
+import type { Context } from '#context';
+import { isPluginError, ignoreFailure, PluginError } from '#errors';
 import {
+  childrenOf,
+  isManifest,
+  parseManifest,
+  type Descriptor,
+  isDigest,
+  type Digest,
   formatReference,
   isRepository,
   parseReference,
   parseRepository,
   type Reference,
-} from '../../content/oci/reference.ts';
-import { findRelease, type FoundRelease } from '../../release/load.ts';
+} from '#content/oci';
+import { findRelease, type FoundRelease } from '#release/load';
 import {
   isVersion,
   parseArchitecture,
@@ -21,12 +25,18 @@ import {
   unknownVersion,
   usualRepository,
   type Architecture,
-} from '../../release/version.ts';
-import { releaseRepository } from '../../content/store/directory.ts';
-import { openLocation, parseLocation, type Location, type OpenedLocation } from '../../content/store/location.ts';
-import type { Registries } from '../../content/registry/registries.ts';
-import { RootFolder } from '../../content/files/rootFolder.ts';
-import { readContent, type ContentSource } from '../../content/store/store.ts';
+} from '#release/version';
+import {
+  releaseRepository,
+  openLocation,
+  parseLocation,
+  type Location,
+  type OpenedLocation,
+  readContent,
+  type ContentSource,
+} from '#content/store';
+import type { Registries } from '#content/registry';
+import { RootFolder } from '#content/files';
 import { openComplete } from '../open/deltaBase.ts';
 import { openBundle } from '../open/open.ts';
 import { splitReleases } from '../metadata/metadata.ts';

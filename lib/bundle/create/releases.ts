@@ -1,28 +1,22 @@
-import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
-import { formatReference } from '../../content/oci/reference.ts';
-import { loadRelease, type FoundRelease, type SignedRelease, type TrustRequest } from '../../release/load.ts';
-import { readPayload, type Release } from '../../release/release.ts';
-import {
-  type Architecture,
-  compareVersions,
-  minorsBetween,
-  parseVersion,
-  requireDistinct,
-} from '../../release/version.ts';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
+import { formatReference } from '#content/oci';
+import { loadRelease, type FoundRelease, type SignedRelease, type TrustRequest } from '#release/load';
+import { readPayload, type Release } from '#release/release';
+import { type Architecture, compareVersions, minorsBetween, parseVersion, requireDistinct } from '#release/version';
 import type { BundleImage } from '../metadata/images.ts';
 import type { Contents } from './contents.ts';
 import type { CreateRequest } from './request.ts';
 import { releaseLimit } from '../metadata/metadata.ts';
 import type { BundleOrigin } from './origin.ts';
-import type { SiteReport } from '../../config/siteReport.ts';
+import type { SiteReport } from '#config/siteReport';
 import {
   requireAccepted,
   resolveChannelRanges,
   resolveUpdatePath,
   type ChannelRange,
   type PathStep,
-} from '../../release/graph/updatePath.ts';
+} from '#release/graph';
 
 /** The versions and the architecture of the releases of a bundle. */
 export interface WantedReleases {

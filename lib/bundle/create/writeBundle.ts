@@ -1,22 +1,25 @@
 import { dirname } from 'node:path';
-import { ArchiveWriter } from '../../content/archive/archiveWriter.ts';
-import { type ArchiveDigests, VolumeHash } from '../../content/archive/volumes.ts';
-import { type Context, checkInterrupted } from '../../context.ts';
-import { takeLock } from '../../content/files/lock.ts';
+import {
+  ArchiveWriter,
+  type ArchiveDigests,
+  VolumeHash,
+  layOutTar,
+  roundToBlock,
+  type TarEntry,
+  type TarLayout,
+} from '#content/archive';
+import { type Context, checkInterrupted } from '#context';
+import { takeLock, measureFree } from '#content/files';
 import { lockOf, makeFolder, prepareSidecars, type SidecarOptions } from '../open/sidecars.ts';
 import { type Contents, settleTasks, type FetchTask, type StoredBlob } from './contents.ts';
 import type { BundleOrigin } from './origin.ts';
 import { Readable } from 'node:stream';
-import { formatBytes } from '../../text.ts';
-import { measureFree } from '../../content/files/disk.ts';
+import { formatBytes } from '#text';
 import type { BundleImage, ExtraImage } from '../metadata/images.ts';
-import { sumSizes, isContainerImage } from '../../content/oci/descriptor.ts';
-import { PluginError } from '../../errors.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { Verifier } from '../../content/store/store.ts';
-import { type ConfigManifest, formatManifest } from '../../config/manifest.ts';
-import { releaseRepository } from '../../content/store/directory.ts';
-import { layOutTar, roundToBlock, type TarEntry, type TarLayout } from '../../content/archive/tarLayout.ts';
+import { sumSizes, isContainerImage, type Digest } from '#content/oci';
+import { PluginError } from '#errors';
+import { Verifier, releaseRepository, walkManifests, type StoredManifests } from '#content/store';
+import { type ConfigManifest, formatManifest } from '#config/manifest';
 import {
   type MetadataFacts,
   formatMetadata,
@@ -25,7 +28,6 @@ import {
   type BundleMetadata,
 } from '../metadata/metadata.ts';
 import { describeVolumes, type Split } from '../open/split.ts';
-import { walkManifests, type StoredManifests } from '../../content/store/imageGraph.ts';
 
 /**
  * Writes a bundle and the files beside it, or resumes an interrupted run. A digest file is never beside a tar with

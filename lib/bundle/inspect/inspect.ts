@@ -1,11 +1,17 @@
-import { checkInterrupted, type Context } from '../../context.ts';
-import { asFailure } from '../../errors.ts';
-import { attachmentKinds, attachmentTag, parseAttachmentTag } from '../../content/oci/attachment.ts';
-import { childrenOf, isManifest, sumSizes } from '../../content/oci/descriptor.ts';
-import { isDigest, type Digest } from '../../content/oci/digest.ts';
-import { digestIn } from '../../content/oci/reference.ts';
-import { ImageGraphReader, walkManifests, type ImageGraph } from '../../content/store/imageGraph.ts';
-import type { ContentSource } from '../../content/store/store.ts';
+import { checkInterrupted, type Context } from '#context';
+import { asFailure } from '#errors';
+import {
+  attachmentKinds,
+  attachmentTag,
+  parseAttachmentTag,
+  childrenOf,
+  isManifest,
+  sumSizes,
+  isDigest,
+  type Digest,
+  digestIn,
+} from '#content/oci';
+import { ImageGraphReader, walkManifests, type ImageGraph, type ContentSource } from '#content/store';
 import { readBundledConfig, type BundledConfig } from '../metadata/bundledConfig.ts';
 import { describedSubject, judgeConfig } from '../metadata/configCheck.ts';
 import { listNamedImages } from '../metadata/images.ts';

@@ -1,16 +1,13 @@
-import type { Context } from '../../context.ts';
-import { asFailure, isPluginError } from '../../errors.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { readStreamsOf, type OSImageStreams, type OSImageStreamSet } from '../../release/payload/osImageStreams.ts';
-import { digestIn, repositoryIn } from '../../content/oci/reference.ts';
-import { readPayload, type Release, type SourceCommit, type Provenance } from '../../release/release.ts';
+import type { Context } from '#context';
+import { asFailure, isPluginError } from '#errors';
+import { type Digest, digestIn, repositoryIn, isIndex, parseJson } from '#content/oci';
+import { readStreamsOf, type OSImageStreams, type OSImageStreamSet } from '#release/payload';
+import { readPayload, type Release, type SourceCommit, type Provenance } from '#release/release';
 import type { Bundle } from '../open/bundle.ts';
 import { splitReleases } from '../metadata/metadata.ts';
 import { inspectBundle, type InspectedImage, type Inspection } from './inspect.ts';
-import { fieldsAt, textOf } from '../../fields.ts';
-import { isIndex } from '../../content/oci/descriptor.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
-import { readContent, readImageManifest, type ContentSource } from '../../content/store/store.ts';
+import { fieldsAt, textOf } from '#fields';
+import { readContent, readImageManifest, type ContentSource } from '#content/store';
 
 /** An image with the source that its release names. */
 export interface SourcedImage extends InspectedImage {

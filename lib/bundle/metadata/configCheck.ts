@@ -1,25 +1,32 @@
 import { dirname } from 'node:path/posix';
-import { catalogSourceManifest, clusterCatalogManifest } from '../../config/catalogSource.ts';
-import { formatManifest, type ConfigManifest, type UnknownObject } from '../../config/manifest.ts';
-import { annotatedVersion, signatureConfigMap, signatureLabel } from '../../config/signatures.ts';
-import type { Context } from '../../context.ts';
-import { fieldsAt, fieldsOf } from '../../fields.ts';
-import { isDigest, parseDigest, type Digest } from '../../content/oci/digest.ts';
-import { digestIn, repositoryIn, parseReference, parseRepository } from '../../content/oci/reference.ts';
-import type { Release } from '../../release/release.ts';
-import type { VerifiedSignature } from '../../release/signature/signature.ts';
+import { catalogSourceManifest, clusterCatalogManifest } from '#config/catalogSource';
+import { formatManifest, type ConfigManifest, type UnknownObject } from '#config/manifest';
+import { annotatedVersion, signatureConfigMap, signatureLabel } from '#config/signatures';
+import type { Context } from '#context';
+import { fieldsAt, fieldsOf } from '#fields';
+import {
+  isDigest,
+  parseDigest,
+  type Digest,
+  digestIn,
+  repositoryIn,
+  parseReference,
+  parseRepository,
+} from '#content/oci';
+import type { Release } from '#release/release';
+import type { VerifiedSignature } from '#release/signature';
 import type { BundledConfig, ConfigFile } from './bundledConfig.ts';
 import { type BundleMetadata, splitReleases } from './metadata.ts';
 import { type Bundle, describeProblem, type Problem } from '../open/bundle.ts';
-import { registryAuthorityConfigMap, registryAuthorityPath } from '../../config/certificateAuthority.ts';
+import { registryAuthorityConfigMap, registryAuthorityPath } from '#config/certificateAuthority';
 import {
   mirrorSetManifest,
   sharedMirrorSetManifest,
   type MirroredSource,
   type MirrorSetKind,
-} from '../../config/mirrorSets.ts';
-import { updateServiceManifests } from '../../config/updateService.ts';
-import { isPluginError } from '../../errors.ts';
+} from '#config/mirrorSets';
+import { updateServiceManifests } from '#config/updateService';
+import { isPluginError } from '#errors';
 
 /** The releases that the configuration of a bundle must agree with. */
 interface ConfigSubject {

@@ -1,10 +1,9 @@
-import type { Digest } from '../../content/oci/digest.ts';
-import { formatReference, parseReference, type Reference } from '../../content/oci/reference.ts';
-import type { SignedRelease } from '../../release/load.ts';
-import type { Release } from '../../release/release.ts';
-import type { ContentSource } from '../../content/store/store.ts';
+import { type Digest, formatReference, parseReference, type Reference } from '#content/oci';
+import type { SignedRelease } from '#release/load';
+import type { Release } from '#release/release';
+import type { ContentSource } from '#content/store';
 import type { BundledRelease, BundleMetadata } from './metadata.ts';
-import { componentTag, releaseTag } from '../../release/version.ts';
+import { componentTag, releaseTag } from '#release/version';
 
 /**
  * Finds the digests of extra images, and adds them to images by digest. Returns each image once, in an order that depends

@@ -1,11 +1,10 @@
 import { isDeepStrictEqual } from 'node:util';
-import { fieldsOf, isFields, listOf, textsOf, type Fields } from '../../fields.ts';
-import { PluginError, messageOf } from '../../errors.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
-import type { UpdateRisk } from '../../release/graph/updateGraph.ts';
-import type { SignedRelease } from '../../release/load.ts';
-import type { Release } from '../../release/release.ts';
+import { fieldsOf, isFields, listOf, textsOf, type Fields } from '#fields';
+import { PluginError, messageOf } from '#errors';
+import { type Digest, parseJson } from '#content/oci';
+import type { UpdateRisk } from '#release/graph';
+import type { SignedRelease } from '#release/load';
+import type { Release } from '#release/release';
 
 /** The name of the first entry of every bundle. */
 export const metadataPath = 'metadata.json';

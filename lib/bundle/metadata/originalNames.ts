@@ -1,17 +1,18 @@
-import { ignoring, asFailure, ignoreFailure, PluginError, nameSome } from '../../errors.ts';
-import type { RootFolder } from '../../content/files/rootFolder.ts';
-import { isDigest, type Digest } from '../../content/oci/digest.ts';
+import { ignoring, asFailure, ignoreFailure, PluginError, nameSome } from '#errors';
+import type { RootFolder } from '#content/files';
 import {
+  isDigest,
+  type Digest,
   formatReference,
   parseReference,
   parseRepository,
   type Reference,
   isTag,
-} from '../../content/oci/reference.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
-import type { Context } from '../../context.ts';
-import { attachedTo } from '../../content/oci/attachment.ts';
-import type { SignedRelease } from '../../release/load.ts';
+  parseJson,
+  attachedTo,
+} from '#content/oci';
+import type { Context } from '#context';
+import type { SignedRelease } from '#release/load';
 import { type BundleImage, listImages } from './images.ts';
 import type { Bundle } from '../open/bundle.ts';
 

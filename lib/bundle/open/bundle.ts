@@ -1,9 +1,8 @@
-import type { ArchiveDigests, Volume } from '../../content/archive/volumes.ts';
-import type { ContentSource, LocalContent } from '../../content/store/store.ts';
-import type { PluginError } from '../../errors.ts';
+import type { ArchiveDigests, Volume } from '#content/archive';
+import { type ContentSource, type LocalContent, releaseRepository, digestNamed, isTagFile } from '#content/store';
+import type { PluginError } from '#errors';
 import { type BundleMetadata, metadataPath } from '../metadata/metadata.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { releaseRepository, digestNamed, isTagFile } from '../../content/store/directory.ts';
+import type { Digest } from '#content/oci';
 
 /** The part of a bundle that some bytes belong to: a file, or the bytes of a tar between its files. */
 export type BundlePart = BundleFile | 'header' | 'padding' | 'trailing';

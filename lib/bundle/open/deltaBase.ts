@@ -1,12 +1,12 @@
 import { readdir } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
-import type { Context } from '../../context.ts';
-import { ignoreFailure, PluginError, nameSome } from '../../errors.ts';
-import { listBelow } from '../../text.ts';
-import type { Descriptor } from '../../content/oci/descriptor.ts';
-import type { ContentSource, LocalContent } from '../../content/store/store.ts';
-import { listVolumeSets } from '../../content/archive/volumes.ts';
+import type { Context } from '#context';
+import { ignoreFailure, PluginError, nameSome } from '#errors';
+import { listBelow } from '#text';
+import type { Descriptor } from '#content/oci';
+import type { ContentSource, LocalContent } from '#content/store';
+import { listVolumeSets } from '#content/archive';
 import type { BlobRecord, BundleBase, BundleMetadata } from '../metadata/metadata.ts';
 import { openBundle } from './open.ts';
 import type { Bundle, OpenBundleOptions } from './bundle.ts';

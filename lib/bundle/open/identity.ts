@@ -1,12 +1,10 @@
 import { basename, dirname } from 'node:path';
-import { readObjects } from '../../config/manifest.ts';
-import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
-import { fieldsAt, textOf } from '../../fields.ts';
-import { ignoreMissing } from '../../content/files/fileRange.ts';
-import { RootFolder } from '../../content/files/rootFolder.ts';
-import { isDigest, type Digest } from '../../content/oci/digest.ts';
-import { readSmallFile } from '../../content/files/smallFile.ts';
+import { readObjects } from '#config/manifest';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
+import { fieldsAt, textOf } from '#fields';
+import { ignoreMissing, RootFolder, readSmallFile } from '#content/files';
+import { isDigest, type Digest } from '#content/oci';
 import type { Bundle } from './bundle.ts';
 import { splitReleases, type BundleBase, type BundleMetadata } from '../metadata/metadata.ts';
 import { openBundle } from './open.ts';

@@ -1,12 +1,12 @@
 import { readdir, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import type { Context } from '../../context.ts';
-import { messageOf, PluginError, nameSome } from '../../errors.ts';
-import { tarOf } from '../../content/archive/volumes.ts';
-import { RootFolder } from '../../content/files/rootFolder.ts';
-import { shellWord } from '../../text.ts';
+import type { Context } from '#context';
+import { messageOf, PluginError, nameSome } from '#errors';
+import { tarOf, SameBytes } from '#content/archive';
+import { RootFolder } from '#content/files';
+import { shellWord } from '#text';
 import { openTar } from './openTar.ts';
-import { isVersion, compareVersions, isReleaseTag, parseReleaseTag, usualRepository } from '../../release/version.ts';
+import { isVersion, compareVersions, isReleaseTag, parseReleaseTag, usualRepository } from '#release/version';
 import { findSplit } from './split.ts';
 import {
   type Bundle,
@@ -16,11 +16,9 @@ import {
   comparedName,
   entryKindOf,
 } from './bundle.ts';
-import { sumSizes } from '../../content/oci/descriptor.ts';
-import { formatReference } from '../../content/oci/reference.ts';
-import { readPayload } from '../../release/release.ts';
-import { Directory, releaseRepository, directoryLock } from '../../content/store/directory.ts';
-import { SameBytes } from '../../content/archive/sameBytes.ts';
+import { sumSizes, formatReference } from '#content/oci';
+import { readPayload } from '#release/release';
+import { Directory, releaseRepository, directoryLock } from '#content/store';
 import {
   describeReleases,
   metadataPath,

@@ -1,16 +1,22 @@
-import { checkInterrupted, type Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
-import { Archive, type ArchiveFile } from '../../content/archive/archive.ts';
-import type { ArchiveEntry } from '../../content/archive/tarListing.ts';
-import { releaseRepository } from '../../content/store/directory.ts';
-import { DigestThread } from '../../content/archive/digestThread.ts';
-import { SameBytes } from '../../content/archive/sameBytes.ts';
-import { VolumeHash, type ArchiveDigests, type Volume } from '../../content/archive/volumes.ts';
-import { endSize, roundToBlock } from '../../content/archive/tarLayout.ts';
+import { checkInterrupted, type Context } from '#context';
+import { PluginError } from '#errors';
+import {
+  Archive,
+  type ArchiveFile,
+  type ArchiveEntry,
+  DigestThread,
+  SameBytes,
+  VolumeHash,
+  type ArchiveDigests,
+  type Volume,
+  endSize,
+  roundToBlock,
+} from '#content/archive';
+import { releaseRepository } from '#content/store';
 import { metadataPath, metadataSizeLimit, parseMetadata } from '../metadata/metadata.ts';
 import { type Bundle, type BundlePart, type OpenBundleOptions, type Scanner, comparedName } from './bundle.ts';
 import { checkVolumes, volumeError } from './split.ts';
-import { sumSizes } from '../../content/oci/descriptor.ts';
+import { sumSizes } from '#content/oci';
 
 /** Opens a bundle in a tar or in volumes of a tar. Throws `invalid-bundle` and `not-readable`. */
 export async function openTar(

@@ -1,22 +1,23 @@
 import { rm, stat, lstat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
-import { formatManifest, type KubernetesObject } from '../../config/manifest.ts';
-import { isPluginError, PluginError, messageOf } from '../../errors.ts';
-import { hexOf, isDigest, type Digest } from '../../content/oci/digest.ts';
-import { digestIn } from '../../content/oci/reference.ts';
-import { renameDurably, writeDurably } from '../../content/files/atomicWrite.ts';
+import { formatManifest, type KubernetesObject } from '#config/manifest';
+import { isPluginError, PluginError, messageOf } from '#errors';
+import { hexOf, isDigest, type Digest, digestIn } from '#content/oci';
 import {
+  renameDurably,
+  writeDurably,
   describeWriteError,
   syncFolder,
   checkFileWritable,
   checkFolderCreatable,
   makeFolders,
-} from '../../content/files/disk.ts';
-import { takeLock, checkLock } from '../../content/files/lock.ts';
-import { RootFolder } from '../../content/files/rootFolder.ts';
-import { decodeText, readSmallFile } from '../../content/files/smallFile.ts';
-import { type ArchiveDigests, parseVolumeName, volumeName, type Volume } from '../../content/archive/volumes.ts';
-import { isBegun, partialOf } from '../../content/archive/unfinished.ts';
+  takeLock,
+  checkLock,
+  RootFolder,
+  decodeText,
+  readSmallFile,
+} from '#content/files';
+import { type ArchiveDigests, parseVolumeName, volumeName, type Volume, isBegun, partialOf } from '#content/archive';
 import type { BundleMetadata } from '../metadata/metadata.ts';
 
 /** The files to write beside a bundle. */

@@ -1,17 +1,20 @@
-import type { SignaturesByDigest } from '../../config/signatures.ts';
-import type { Context } from '../../context.ts';
-import { isPluginError, nameSome, PluginError } from '../../errors.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { loadKeyring, type KeyMaterial } from '../../release/signature/keyring.ts';
-import type { Release } from '../../release/release.ts';
-import type { VerifiedSignature } from '../../release/signature/signature.ts';
-import type { FetchFile } from '../../content/http/fetchFile.ts';
-import { collectSignatures, verifyRelease } from '../../release/signature/trust.ts';
+import type { SignaturesByDigest } from '#config/signatures';
+import type { Context } from '#context';
+import { isPluginError, nameSome, PluginError } from '#errors';
+import { type Digest, sumSizes } from '#content/oci';
+import {
+  loadKeyring,
+  type KeyMaterial,
+  type VerifiedSignature,
+  collectSignatures,
+  verifyRelease,
+} from '#release/signature';
+import type { Release } from '#release/release';
+import type { FetchFile } from '#content/http';
 import { type Bundle, describeProblem, type Problem, entryKindOf } from './bundle.ts';
-import { sumSizes } from '../../content/oci/descriptor.ts';
 import { describeRelease, metadataPath, type BundleMetadata } from '../metadata/metadata.ts';
-import { checkReleaseImages, readerOf, type NamedResult } from '../../release/sigstore/releaseCheck.ts';
-import type { SignedRelease } from '../../release/load.ts';
+import { checkReleaseImages, readerOf, type NamedResult } from '#release/sigstore';
+import type { SignedRelease } from '#release/load';
 import { listSignedImages } from '../metadata/originalNames.ts';
 
 /** The keys, stores and options to verify a bundle with. */

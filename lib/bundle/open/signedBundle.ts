@@ -1,9 +1,9 @@
-import type { SignaturesByDigest } from '../../config/signatures.ts';
-import type { Context } from '../../context.ts';
-import { PluginError, withHint, firstMessage } from '../../errors.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { findRelease, loadRelease, type SignedRelease } from '../../release/load.ts';
-import type { ContentSource } from '../../content/store/store.ts';
+import type { SignaturesByDigest } from '#config/signatures';
+import type { Context } from '#context';
+import { PluginError, withHint, firstMessage } from '#errors';
+import type { Digest } from '#content/oci';
+import { findRelease, loadRelease, type SignedRelease } from '#release/load';
+import type { ContentSource } from '#content/store';
 import { type BundleMetadata, splitReleases } from '../metadata/metadata.ts';
 import {
   checkListing,
@@ -18,7 +18,7 @@ import { readBundledConfig } from '../metadata/bundledConfig.ts';
 import { readBundleTags } from '../metadata/originalNames.ts';
 import { announceMirrors, judgeConfig, signatureSubjectOf, type ConfigVerdict } from '../metadata/configCheck.ts';
 import type { Bundle, Problem } from './bundle.ts';
-import { requireVerified, type NamedResult } from '../../release/sigstore/releaseCheck.ts';
+import { requireVerified, type NamedResult } from '#release/sigstore';
 
 /**
  * A bundle whose releases are signed by a trusted key, and the checked parts of the bundle. `release` is the last one,

@@ -1,10 +1,10 @@
 import { stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { PluginError } from '../../errors.ts';
-import { listBelow } from '../../text.ts';
-import { releaseRepository } from '../../content/store/directory.ts';
-import { RootFolder } from '../../content/files/rootFolder.ts';
+import { PluginError } from '#errors';
+import { listBelow } from '#text';
+import { releaseRepository } from '#content/store';
+import { RootFolder } from '#content/files';
 import {
   findArchive,
   listVolumeSets,
@@ -13,7 +13,7 @@ import {
   volumeLimit,
   volumeName,
   type FoundArchive,
-} from '../../content/archive/volumes.ts';
+} from '#content/archive';
 import { metadataPath, type BundleMetadata } from '../metadata/metadata.ts';
 import { describeProblem, type Problem } from './bundle.ts';
 

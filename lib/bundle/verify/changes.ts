@@ -1,8 +1,7 @@
-import type { Context } from '../../context.ts';
-import { asFailure } from '../../errors.ts';
-import { parseDigest, type Digest } from '../../content/oci/digest.ts';
-import { digestIn, repositoryIn } from '../../content/oci/reference.ts';
-import { readPayload, type Release } from '../../release/release.ts';
+import type { Context } from '#context';
+import { asFailure } from '#errors';
+import { parseDigest, type Digest, digestIn, repositoryIn } from '#content/oci';
+import { readPayload, type Release } from '#release/release';
 import type { Bundle } from '../open/bundle.ts';
 
 /** The differences of a release from the base of a delta bundle, by components. */

@@ -1,15 +1,15 @@
 import { createPrivateKey, type KeyObject } from 'node:crypto';
-import { messageOf, PluginError } from '../../errors.ts';
-import { readSmallFile } from '../../content/files/smallFile.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
+import { messageOf, PluginError } from '#errors';
+import { readSmallFile } from '#content/files';
+import { parseJson } from '#content/oci';
 import {
   exportPublicKey,
   isSignedBy,
   parseEnvelope,
   signEnvelope,
   type Envelope,
-} from '../../release/sigstore/envelope.ts';
-import { readPolicyKey } from '../../release/sigstore/policyKey.ts';
+  readPolicyKey,
+} from '#release/sigstore';
 
 const payloadType = 'application/vnd.in-toto+json';
 const statementType = 'https://in-toto.io/Statement/v1';

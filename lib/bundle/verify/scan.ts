@@ -1,6 +1,6 @@
 import { createHash, type Hash } from 'node:crypto';
-import type { Context } from '../../context.ts';
-import { isPluginError } from '../../errors.ts';
+import type { Context } from '#context';
+import { isPluginError } from '#errors';
 import {
   manifestSizeLimit,
   parseManifest,
@@ -9,9 +9,11 @@ import {
   isContainerImage,
   isManifest,
   type Descriptor,
-} from '../../content/oci/descriptor.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { isZero, looksPacked } from '../../content/archive/tarHeader.ts';
+  type Digest,
+  attachedTo,
+  attachmentName,
+} from '#content/oci';
+import { isZero, looksPacked } from '#content/archive';
 import { findExcess, listConfig, type ConfigText } from '../metadata/bundledConfig.ts';
 import {
   type Bundle,
@@ -21,9 +23,7 @@ import {
   describeProblem,
   type Problem,
 } from '../open/bundle.ts';
-import { digestNamed } from '../../content/store/directory.ts';
-import { attachedTo, attachmentName } from '../../content/oci/attachment.ts';
-import { isAttachment, walkManifests } from '../../content/store/imageGraph.ts';
+import { digestNamed, isAttachment, walkManifests } from '#content/store';
 
 /** A manifest or a blob of a bundle, and its fault. */
 export interface ScannedItem {

@@ -1,16 +1,14 @@
-import type { Context } from '../../context.ts';
-import { isPluginError } from '../../errors.ts';
-import { isDigest, parseDigest, type Digest } from '../../content/oci/digest.ts';
-import { digestIn, repositoryIn } from '../../content/oci/reference.ts';
-import { readStreamsOf, type OSImageStreams } from '../../release/payload/osImageStreams.ts';
-import { readPayload, type Release } from '../../release/release.ts';
-import { isReleaseTag } from '../../release/version.ts';
+import type { Context } from '#context';
+import { isPluginError } from '#errors';
+import { isDigest, parseDigest, type Digest, digestIn, repositoryIn, attachedTo, attachmentName } from '#content/oci';
+import { readStreamsOf, type OSImageStreams } from '#release/payload';
+import { readPayload, type Release } from '#release/release';
+import { isReleaseTag } from '#release/version';
 import { type Bundle, describeProblem, type Problem, type BundleFile } from '../open/bundle.ts';
 import { listSignedImages } from '../metadata/originalNames.ts';
 import { describeComponents, type BundleMetadata, metadataPath, splitReleases } from '../metadata/metadata.ts';
 import { listNamedImages } from '../metadata/images.ts';
 import { type ScannedContent, visitAttachments, Walk, type VisitedAttachments } from './scan.ts';
-import { attachedTo, attachmentName } from '../../content/oci/attachment.ts';
 
 /** A release of a scanned bundle. */
 interface ScannedRelease {

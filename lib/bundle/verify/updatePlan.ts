@@ -1,11 +1,9 @@
-import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
-import { sumSizes } from '../../content/oci/descriptor.ts';
-import { parseReference } from '../../content/oci/reference.ts';
-import { readOSImageStreams, type OSImageStreams } from '../../release/payload/osImageStreams.ts';
-import type { PayloadFiles } from '../../release/payload/payload.ts';
-import { readPayloadManifests } from '../../release/release.ts';
-import { parseArchitecture, type Architecture } from '../../release/version.ts';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
+import { sumSizes, parseReference } from '#content/oci';
+import { readOSImageStreams, type OSImageStreams, type PayloadFiles } from '#release/payload';
+import { readPayloadManifests } from '#release/release';
+import { parseArchitecture, type Architecture } from '#release/version';
 import type { Bundle } from '../open/bundle.ts';
 import { type BundleBase, splitReleases } from '../metadata/metadata.ts';
 import { checkSigned } from '../open/signedBundle.ts';

@@ -1,12 +1,11 @@
 import { basename } from 'node:path';
 import { findChanges, type ReleaseChanges } from './changes.ts';
-import { type Context, checkInterrupted } from '../../context.ts';
-import { hashVolume } from '../../content/archive/volumes.ts';
-import { sumSizes } from '../../content/oci/descriptor.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import type { OSImageStreams } from '../../release/payload/osImageStreams.ts';
-import type { Provenance } from '../../release/release.ts';
-import type { VerifiedSignature } from '../../release/signature/signature.ts';
+import { type Context, checkInterrupted } from '#context';
+import { hashVolume } from '#content/archive';
+import { sumSizes, type Digest } from '#content/oci';
+import type { OSImageStreams } from '#release/payload';
+import type { Provenance } from '#release/release';
+import type { VerifiedSignature } from '#release/signature';
 import {
   checkBlobs,
   checkReleaseFacts,
@@ -17,7 +16,7 @@ import {
   verifyUntrusted,
   type VerifyTrust,
 } from '../open/signatureCheck.ts';
-import type { NamedResult } from '../../release/sigstore/releaseCheck.ts';
+import type { NamedResult } from '#release/sigstore';
 import { findExcess, listConfig, parseConfig } from '../metadata/bundledConfig.ts';
 import { announceMirrors, describedSubject, judgeConfig, signatureSubjectOf } from '../metadata/configCheck.ts';
 import { metadataPath, type SkippedImage, type BlobRecord } from '../metadata/metadata.ts';
@@ -33,7 +32,7 @@ import {
   listUnreferenced,
 } from './scannedReleases.ts';
 import { readDigests } from '../open/sidecars.ts';
-import { isPluginError } from '../../errors.ts';
+import { isPluginError } from '#errors';
 import { baseHint, descriptorOf, listMissingBlobs } from '../open/deltaBase.ts';
 
 /** A digest that the whole bundle must have, and its source: a file name or an option. */

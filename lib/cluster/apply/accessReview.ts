@@ -1,5 +1,5 @@
-import { fieldsOf, type Fields } from '../../fields.ts';
-import { isPluginError } from '../../errors.ts';
+import { fieldsOf, type Fields } from '#fields';
+import { isPluginError } from '#errors';
 import type { Cluster } from '../client.ts';
 import type { ObjectReference } from '../objects/discovery.ts';
 

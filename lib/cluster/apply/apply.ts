@@ -1,8 +1,8 @@
-import { keepAuthorities } from '../../config/certificateAuthority.ts';
-import type { ConfigManifest, KubernetesObject } from '../../config/manifest.ts';
-import { keepMirrors, listKeptMirrors } from '../../config/mirrorSets.ts';
-import { checkInterrupted, type Context } from '../../context.ts';
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { keepAuthorities } from '#config/certificateAuthority';
+import type { ConfigManifest, KubernetesObject } from '#config/manifest';
+import { keepMirrors, listKeptMirrors } from '#config/mirrorSets';
+import { checkInterrupted, type Context } from '#context';
+import { isPluginError, messageOf, PluginError } from '#errors';
 import type { Cluster } from '../client.ts';
 import { findDifferences, isAddition, mergeManifest, withLastApplied } from './difference.ts';
 import type { StoredObject } from '../objects/storedObject.ts';
@@ -13,7 +13,7 @@ import {
   readClusterVersionInfo,
   type ClusterVersionInfo,
 } from '../objects/compatibility.ts';
-import { shellCommand } from '../../text.ts';
+import { shellCommand } from '#text';
 
 /** The result for one manifest; in a dry run, the result that applying would have. */
 export interface ApplyOutcome {

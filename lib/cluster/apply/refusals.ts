@@ -1,9 +1,9 @@
-import { isFields, type Fields } from '../../fields.ts';
-import { PluginError, type ErrorCode } from '../../errors.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
-import { TransientError } from '../../content/http/retry.ts';
+import { isFields, type Fields } from '#fields';
+import { PluginError, type ErrorCode } from '#errors';
+import { parseJson } from '#content/oci';
+import { TransientError } from '#content/http';
 import type { KubeTarget } from '../connection/kubeconfig.ts';
-import { shellCommand } from '../../text.ts';
+import { shellCommand } from '#text';
 
 /** An error that the API server explained. `reason` is its term (`AlreadyExists`, `Conflict`, `Expired`). */
 export class ApiError extends PluginError {

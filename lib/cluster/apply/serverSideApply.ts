@@ -1,8 +1,8 @@
 import { isDeepStrictEqual } from 'node:util';
-import { listOf } from '../../fields.ts';
-import type { KubernetesObject } from '../../config/manifest.ts';
-import { checkInterrupted, type Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { listOf } from '#fields';
+import type { KubernetesObject } from '#config/manifest';
+import { checkInterrupted, type Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
 import type { ApplyOptions } from './apply.ts';
 import type { Cluster } from '../client.ts';
 import { findDifferences } from './difference.ts';
@@ -10,7 +10,7 @@ import type { ObjectReference } from '../objects/discovery.ts';
 import type { StoredObject } from '../objects/storedObject.ts';
 import { ApiError } from './refusals.ts';
 import { formatObjectName } from '../objects/compatibility.ts';
-import { shellCommand } from '../../text.ts';
+import { shellCommand } from '#text';
 
 /** An applied object; in a dry run, the result that applying would have. */
 export interface AppliedObject {

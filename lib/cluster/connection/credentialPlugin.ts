@@ -1,9 +1,8 @@
 import { spawn } from 'node:child_process';
-import { isFields, type Fields } from '../../fields.ts';
-import type { Context } from '../../context.ts';
-import { messageOf, PluginError } from '../../errors.ts';
-import { interrupted, networkCode } from '../../content/http/networkErrors.ts';
-import type { Environment } from '../../content/http/proxy.ts';
+import { isFields, type Fields } from '#fields';
+import type { Context } from '#context';
+import { messageOf, PluginError } from '#errors';
+import { interrupted, networkCode, type Environment } from '#content/http';
 
 /** The credentials from a plugin: a token, or a client certificate with its key (PEM), or both. */
 export interface PluginCredential {

@@ -1,10 +1,10 @@
-import { decodeText } from '../../content/files/smallFile.ts';
+import { decodeText } from '#content/files';
 import { readFile } from 'node:fs/promises';
 import { delimiter, dirname, join, resolve, isAbsolute } from 'node:path';
-import { type Fields, withoutAbsent, isFields } from '../../fields.ts';
-import { largeLimits, readObjects } from '../../config/manifest.ts';
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
-import type { Environment } from '../../content/http/proxy.ts';
+import { type Fields, withoutAbsent, isFields } from '#fields';
+import { largeLimits, readObjects } from '#config/manifest';
+import { isPluginError, messageOf, PluginError } from '#errors';
+import type { Environment } from '#content/http';
 
 /** The connection flags, by the names of kubectl. Empty values count as absent. */
 export interface KubeconfigOptions {

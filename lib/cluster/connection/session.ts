@@ -3,13 +3,13 @@ import http from 'node:http';
 import https from 'node:https';
 import { createSecureContext, getCACertificates, type SecureContext } from 'node:tls';
 import { isDeepStrictEqual } from 'node:util';
-import type { Context } from '../../context.ts';
-import { messageOf, PluginError } from '../../errors.ts';
-import { textOf, fieldsAt, fieldsOf, isFields, type Fields } from '../../fields.ts';
-import { proxyFor, type Environment } from '../../content/http/proxy.ts';
+import type { Context } from '#context';
+import { messageOf, PluginError } from '#errors';
+import { textOf, fieldsAt, fieldsOf, isFields, type Fields } from '#fields';
+import { proxyFor, type Environment } from '#content/http';
 import type { KubeTarget } from './kubeconfig.ts';
 import { readFile } from 'node:fs/promises';
-import { isMissing } from '../../content/files/fileRange.ts';
+import { isMissing } from '#content/files';
 import { runCredentialPlugin, type PluginOptions } from './credentialPlugin.ts';
 
 /** The inputs of a request: headers for the user, and an agent for TLS and the proxy. */

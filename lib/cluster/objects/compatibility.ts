@@ -1,7 +1,7 @@
-import { signatureLabel } from '../../config/signatures.ts';
-import type { KubernetesObject } from '../../config/manifest.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
-import { isOlder } from '../../release/version.ts';
+import { signatureLabel } from '#config/signatures';
+import type { KubernetesObject } from '#config/manifest';
+import { isPluginError, PluginError } from '#errors';
+import { isOlder } from '#release/version';
 import type { Cluster } from '../client.ts';
 import type { ClusterVersion } from '../version/clusterVersion.ts';
 import type { ObjectReference } from './discovery.ts';

@@ -1,5 +1,5 @@
-import { isFields, type Fields } from '../../fields.ts';
-import { ignoring, PluginError } from '../../errors.ts';
+import { isFields, type Fields } from '#fields';
+import { ignoring, PluginError } from '#errors';
 import type { Exchange } from '../exchange.ts';
 import type { KubeTarget } from '../connection/kubeconfig.ts';
 

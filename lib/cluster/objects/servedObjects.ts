@@ -1,7 +1,7 @@
 import type { Cluster } from '../client.ts';
 import type { StoredObject } from './storedObject.ts';
-import type { ConfigManifest } from '../../config/manifest.ts';
-import { PluginError } from '../../errors.ts';
+import type { ConfigManifest } from '#config/manifest';
+import { PluginError } from '#errors';
 import { formatObjectName } from './compatibility.ts';
 
 /** Reads all objects of a kind, as `Cluster.list` does; none if the cluster does not serve the kind. */

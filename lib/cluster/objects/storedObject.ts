@@ -1,5 +1,5 @@
-import type { KubernetesObject } from '../../config/manifest.ts';
-import { fieldsOf, listOf, textOf, type Fields, textsOf } from '../../fields.ts';
+import type { KubernetesObject } from '#config/manifest';
+import { fieldsOf, listOf, textOf, type Fields, textsOf } from '#fields';
 
 /** An object as the cluster stores it. */
 export interface StoredObject extends KubernetesObject {

@@ -1,5 +1,5 @@
-import { fieldsOf, listOf, textOf } from '../../fields.ts';
-import type { KubernetesObject } from '../../config/manifest.ts';
+import { fieldsOf, listOf, textOf } from '#fields';
+import type { KubernetesObject } from '#config/manifest';
 
 /** The version and the updates of a cluster (ClusterVersion `version`). */
 export interface ClusterVersion {

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Context } from '../../context.ts';
-import { messageOf } from '../../errors.ts';
+import type { Context } from '#context';
+import { messageOf } from '#errors';
 import type { Cluster, ListOptions } from '../client.ts';
 import type { StoredObject } from '../objects/storedObject.ts';
 

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
-import { checkInterrupted, type Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
+import { checkInterrupted, type Context } from '#context';
+import { PluginError } from '#errors';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import { describeWriteError } from '../files/disk.ts';

@@ -1,6 +1,6 @@
 import type { Worker } from 'node:worker_threads';
-import type { Context } from '../../context.ts';
-import { messageOf, PluginError } from '../../errors.ts';
+import type { Context } from '#context';
+import { messageOf, PluginError } from '#errors';
 import { startWorker } from '../workerThread.ts';
 import type { FromDigestWorker, ToDigestWorker } from './digestWorker.ts';
 import type { ArchiveDigests, Volume } from './volumes.ts';

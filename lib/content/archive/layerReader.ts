@@ -1,6 +1,6 @@
 import { Parser, type ReadEntry } from 'tar';
-import { checkInterrupted, takeTurn, type Context } from '../../context.ts';
-import { isPluginError, messageOf, PluginError, type ErrorCode } from '../../errors.ts';
+import { checkInterrupted, takeTurn, type Context } from '#context';
+import { isPluginError, messageOf, PluginError, type ErrorCode } from '#errors';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { ContentSource } from '../store/store.ts';
 import type { Transform } from 'node:stream';

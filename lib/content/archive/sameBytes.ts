@@ -1,5 +1,5 @@
 import { createHash, type Hash } from 'node:crypto';
-import { PluginError } from '../../errors.ts';
+import { PluginError } from '#errors';
 import { digestOf, type Digest } from '../oci/digest.ts';
 
 /** Receives the bytes of an archive, part by part. */

@@ -1,5 +1,5 @@
 import { Header } from 'tar';
-import { PluginError } from '../../errors.ts';
+import { PluginError } from '#errors';
 import { roundToBlock } from './tarLayout.ts';
 
 /** A file in a tar that is read as a stream. */

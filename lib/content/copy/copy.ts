@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { addAbortSignal, pipeline, Readable, Transform } from 'node:stream';
-import { checkInterrupted, type Context } from '../../context.ts';
+import { checkInterrupted, type Context } from '#context';
 import {
   ignoreFailure,
   PluginError,
@@ -10,7 +10,7 @@ import {
   type ErrorCode,
   collectFailures,
   nameSome,
-} from '../../errors.ts';
+} from '#errors';
 import { childrenOf, isContainerConfig, isIndex, isManifest, type Descriptor } from '../oci/descriptor.ts';
 import { RequestLimiter } from '../http/requestLimiter.ts';
 import type { Digest } from '../oci/digest.ts';

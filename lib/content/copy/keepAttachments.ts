@@ -1,5 +1,5 @@
-import { fieldsOf, listOf, type Fields } from '../../fields.ts';
-import { isPluginError } from '../../errors.ts';
+import { fieldsOf, listOf, type Fields } from '#fields';
+import { isPluginError } from '#errors';
 import { parseAttachmentTag } from '../oci/attachment.ts';
 import { isIndex, isManifest, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { parseJson } from '../oci/syntax.ts';

@@ -1,4 +1,4 @@
-import { PluginError } from '../../errors.ts';
+import { PluginError } from '#errors';
 import type { ContentStore } from '../store/store.ts';
 import type { Image } from './copy.ts';
 

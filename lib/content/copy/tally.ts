@@ -1,4 +1,4 @@
-import type { Context, TransferEvent } from '../../context.ts';
+import type { Context, TransferEvent } from '#context';
 import type { Digest } from '../oci/digest.ts';
 import { blobsOf, walkManifests, type StoredManifests } from '../store/imageGraph.ts';
 import type { Image } from './copy.ts';

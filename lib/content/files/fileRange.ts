@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
 import { readSync, writeSync } from 'node:fs';
 import { Readable } from 'node:stream';
-import { checkInterrupted } from '../../context.ts';
+import { checkInterrupted } from '#context';
 import type { Digest } from '../oci/digest.ts';
 import { open, type FileHandle } from 'node:fs/promises';
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { isPluginError, messageOf, PluginError } from '#errors';
 
 const chunkSize = 1024 * 1024;
 

@@ -1,7 +1,7 @@
 import { constants, readFileSync, readlinkSync } from 'node:fs';
 import { lstat, rename, rm } from 'node:fs/promises';
-import { PluginError } from '../../errors.ts';
-import { fieldsWith, isCount, isText } from '../../fields.ts';
+import { PluginError } from '#errors';
+import { fieldsWith, isCount, isText } from '#fields';
 import { describeWriteError } from './disk.ts';
 import { ignoreMissing } from './fileRange.ts';
 import { openRegular, readWhole } from './smallFile.ts';

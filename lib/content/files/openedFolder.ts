@@ -1,7 +1,7 @@
 import { constants } from 'node:fs';
 import { lstat, mkdir, open, stat, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
-import { PluginError } from '../../errors.ts';
+import { PluginError } from '#errors';
 
 const { O_DIRECTORY, O_NOFOLLOW } = constants;
 const isLinux = process.platform === 'linux';

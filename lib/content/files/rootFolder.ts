@@ -2,8 +2,8 @@ import { constants, type Stats } from 'node:fs';
 import { lstat, open, opendir, readFile, readlink, stat, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
-import { checkInterrupted } from '../../context.ts';
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { checkInterrupted } from '#context';
+import { isPluginError, messageOf, PluginError } from '#errors';
 import { ignoreMissing, isMissing, readOpenFile, readChunks } from './fileRange.ts';
 import { readWhole } from './smallFile.ts';
 

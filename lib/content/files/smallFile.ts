@@ -1,7 +1,7 @@
 import { constants, closeSync, fstatSync, openSync } from 'node:fs';
 import { open, type FileHandle } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { isPluginError, messageOf, PluginError } from '#errors';
 import { isMissing } from './fileRange.ts';
 
 /** The longest time without data from the writer of a pipe, in milliseconds. */

@@ -7,7 +7,7 @@ import {
   type ConnectionOptions,
   type TlsOptions as ServerTlsOptions,
 } from 'node:tls';
-import { messageOf, PluginError } from '../../errors.ts';
+import { messageOf, PluginError } from '#errors';
 import { readPem } from '../files/smallFile.ts';
 
 /** Options for verifying registries, and the folders of their certificates. */

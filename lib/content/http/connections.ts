@@ -2,7 +2,7 @@ import http, { type IncomingHttpHeaders, type IncomingMessage } from 'node:http'
 import https from 'node:https';
 import { finished, type Readable } from 'node:stream';
 import { createSecureContext, TLSSocket } from 'node:tls';
-import { PluginError, messageOf } from '../../errors.ts';
+import { PluginError, messageOf } from '#errors';
 import {
   errorBodyLimit,
   explainErrors,

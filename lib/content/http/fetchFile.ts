@@ -1,5 +1,5 @@
-import { checkInterrupted, type Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { checkInterrupted, type Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
 import type { Connections, ExchangeResponse, ReadResponse } from './connections.ts';
 import { isConnectionLost, formatUrl, readBody } from './networkErrors.ts';
 import { explainStatus, retry, RetryBudget, TransientError, type RetryOptions } from './retry.ts';

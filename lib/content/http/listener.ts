@@ -1,8 +1,8 @@
 import { createServer, type IncomingMessage, type Server, type ServerOptions, type ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
-import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
 import { serverTlsOf, type PreSharedKey } from './certificates.ts';
 
 /** The address to listen at, and the limits for clients. */

@@ -1,4 +1,4 @@
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { isPluginError, messageOf, PluginError } from '#errors';
 import type { Readable } from 'node:stream';
 
 /** Formats a URL for a message: without its query, which may be a signature, and without a user. */

@@ -1,5 +1,5 @@
 import { BlockList, isIP } from 'node:net';
-import { PluginError } from '../../errors.ts';
+import { PluginError } from '#errors';
 
 /** Environment variables, from the caller of the library. */
 export type Environment = Readonly<Record<string, string | undefined>>;

@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { setTimeout as sleepFor } from 'node:timers/promises';
-import type { Context } from '../../context.ts';
-import { isPluginError, PluginError, type ErrorCode } from '../../errors.ts';
+import type { Context } from '#context';
+import { isPluginError, PluginError, type ErrorCode } from '#errors';
 import { interrupted, isTransientStatus } from './networkErrors.ts';
 
 /** The number of attempts, and the waits between them in milliseconds. */

@@ -1,6 +1,6 @@
 import { connect as connectTcp, isIP, type Socket } from 'node:net';
 import { connect as connectTls, type ConnectionOptions, type SecureContext } from 'node:tls';
-import { PluginError } from '../../errors.ts';
+import { PluginError } from '#errors';
 import { MinimumThroughput } from './idleTimeout.ts';
 
 /** The head of a response, and its body unless a receiver got it. */

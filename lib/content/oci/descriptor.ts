@@ -1,6 +1,6 @@
 import vocabulary from 'oci-registry-client/build/common.js';
-import { PluginError } from '../../errors.ts';
-import { fieldsOf } from '../../fields.ts';
+import { PluginError } from '#errors';
+import { fieldsOf } from '#fields';
 import { isDigest, type Digest } from './digest.ts';
 import { parseJson } from './syntax.ts';
 

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { PluginError } from '../../errors.ts';
+import { PluginError } from '#errors';
 
 /** A content digest in the form `sha256:<64 lower-case hex digits>` (OCI image-spec, descriptor.md). */
 export type Digest = `sha256:${string}`;

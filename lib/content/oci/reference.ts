@@ -1,4 +1,4 @@
-import { PluginError } from '../../errors.ts';
+import { PluginError } from '#errors';
 import { isDigest, type Digest } from './digest.ts';
 
 /** A parsed image reference: `registry/repository:tag@digest`. */

@@ -1,6 +1,6 @@
 import type { Readable } from 'node:stream';
-import type { Context } from '../../context.ts';
-import { ignoreFailure, PluginError } from '../../errors.ts';
+import type { Context } from '#context';
+import { ignoreFailure, PluginError } from '#errors';
 import type { ExchangeRequest, ReadResponse } from '../http/connections.ts';
 import { formatUrl, isConnectionLost, networkCode, speaksHttp } from '../http/networkErrors.ts';
 import type { Reply, RequestSubject } from './refusals.ts';

@@ -1,4 +1,4 @@
-import { isPluginError } from '../../errors.ts';
+import { isPluginError } from '#errors';
 import type { Descriptor } from '../oci/descriptor.ts';
 import { describeWriteError } from '../files/disk.ts';
 import { readPieces, writePieces } from '../files/fileRange.ts';

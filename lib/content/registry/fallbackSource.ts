@@ -1,5 +1,5 @@
 import { Readable } from 'node:stream';
-import { ignoring, isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, isPluginError, PluginError } from '#errors';
 import { parseAttachmentTag } from '../oci/attachment.ts';
 import { manifestSizeLimit, type Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';

@@ -1,4 +1,4 @@
-import { messageOf, PluginError } from '../../errors.ts';
+import { messageOf, PluginError } from '#errors';
 import type { Reference } from '../oci/reference.ts';
 import { readDocuments } from '../files/documents.ts';
 import { readSmallFile } from '../files/smallFile.ts';

@@ -1,5 +1,5 @@
-import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
 import type { Descriptor } from '../oci/descriptor.ts';
 import { formatReference, type Reference } from '../oci/reference.ts';
 import type { Connections } from '../http/connections.ts';

@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream';
-import type { Context } from '../../context.ts';
-import { ignoreFailure, ignoring, isPluginError, PluginError } from '../../errors.ts';
+import type { Context } from '#context';
+import { ignoreFailure, ignoring, isPluginError, PluginError } from '#errors';
 import { TransientError } from '../http/retry.ts';
 import { isManifest, manifestSizeLimit, mediaTypes, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { digestOf, isDigest, type Digest } from '../oci/digest.ts';

@@ -1,5 +1,5 @@
 import { pipeline, Readable, Transform } from 'node:stream';
-import { isPluginError, type PluginError } from '../../errors.ts';
+import { isPluginError, type PluginError } from '#errors';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { DownloadSource } from './download.ts';
 import { firstSuccess } from './fallbackSource.ts';

@@ -1,5 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { isPluginError, PluginError } from '#errors';
 import { isConnectionLost } from '../http/networkErrors.ts';
 import { TransientError } from '../http/retry.ts';
 import { refuseEncoding, type RequestSubject } from './refusals.ts';

@@ -1,4 +1,4 @@
-import type { Context } from '../../context.ts';
+import type { Context } from '#context';
 import type { Reference } from '../oci/reference.ts';
 import { Certificates } from '../http/certificates.ts';
 import { Connections } from '../http/connections.ts';

@@ -1,5 +1,5 @@
-import { PluginError, isPluginError } from '../../errors.ts';
-import { fieldsOf } from '../../fields.ts';
+import { PluginError, isPluginError } from '#errors';
+import { fieldsOf } from '#fields';
 import type { Reference } from '../oci/reference.ts';
 import { parseJson } from '../oci/syntax.ts';
 import type { RegistryRequest } from './authenticatedClient.ts';

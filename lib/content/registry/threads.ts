@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os';
 import type { Worker } from 'node:worker_threads';
-import type { Context } from '../../context.ts';
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import type { Context } from '#context';
+import { isPluginError, messageOf, PluginError } from '#errors';
 import { interrupted } from '../http/networkErrors.ts';
 import { startWorker } from '../workerThread.ts';
 import type { RegistrySettings } from './session.ts';

@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream';
-import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
 import { errorBodyLimit, readBody, networkCode } from '../http/networkErrors.ts';
 import type { Connections } from '../http/connections.ts';
 import type { SmallResponseLimits } from '../http/idleTimeout.ts';

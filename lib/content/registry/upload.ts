@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream';
-import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { Reference } from '../oci/reference.ts';
 import { TransientError, type RetryBudget } from '../http/retry.ts';

@@ -1,6 +1,6 @@
 import { parentPort, workerData, type MessagePort } from 'node:worker_threads';
-import type { Context } from '../../context.ts';
-import { isPluginError, messageOf, PluginError, type ErrorCode } from '../../errors.ts';
+import type { Context } from '#context';
+import { isPluginError, messageOf, PluginError, type ErrorCode } from '#errors';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { Reference } from '../oci/reference.ts';
 import type { ContentPlace } from '../store/store.ts';

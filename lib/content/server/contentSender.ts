@@ -1,5 +1,5 @@
 import type { ServerResponse } from 'node:http';
-import { PluginError } from '../../errors.ts';
+import { PluginError } from '#errors';
 
 /** Limits for slow clients. */
 export interface SendLimits {

@@ -1,7 +1,7 @@
 import { randomBytes, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Context } from '../../context.ts';
-import { isPluginError } from '../../errors.ts';
+import type { Context } from '#context';
+import { isPluginError } from '#errors';
 import { openListener, type Listener } from '../http/listener.ts';
 import { digestOf } from '../oci/digest.ts';
 import { isOwnHost } from './serverRequest.ts';

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Context } from '../../context.ts';
-import { ignoring, messageOf, type PluginError } from '../../errors.ts';
+import type { Context } from '#context';
+import { ignoring, messageOf, type PluginError } from '#errors';
 import { childrenOf, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { isDigest, type Digest } from '../oci/digest.ts';
 import { isRepository, isTag } from '../oci/reference.ts';

@@ -1,5 +1,5 @@
-import { PluginError } from '../../errors.ts';
-import { fieldsOf, type Fields } from '../../fields.ts';
+import { PluginError } from '#errors';
+import { fieldsOf, type Fields } from '#fields';
 import { isIndex, mediaTypes, type Descriptor, type Manifest, parseManifest } from '../oci/descriptor.ts';
 import { type Digest, digestOf } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';

@@ -1,4 +1,4 @@
-import { ignoring, isPluginError, PluginError } from '../../errors.ts';
+import { ignoring, isPluginError, PluginError } from '#errors';
 import { attachmentKinds, attachmentTag, parseAttachmentTag, type AttachmentKind } from '../oci/attachment.ts';
 import {
   childrenOf,

@@ -1,7 +1,7 @@
 import { stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
-import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
 import { formatReference, parseReference, type Reference } from '../oci/reference.ts';
 import { openArchive } from '../archive/archive.ts';
 import { Directory, listRepositories } from './directory.ts';

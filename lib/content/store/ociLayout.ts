@@ -1,6 +1,6 @@
 import type { Readable } from 'node:stream';
-import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
 import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import { RootFolder } from '../files/rootFolder.ts';

@@ -1,6 +1,6 @@
 import { createHash, type Hash } from 'node:crypto';
 import { pipeline, Transform, type Readable } from 'node:stream';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { isPluginError, PluginError } from '#errors';
 import { manifestSizeLimit, parseManifest, type Descriptor, type Manifest } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import type { Piece } from '../files/fileRange.ts';

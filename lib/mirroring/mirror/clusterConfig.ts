@@ -1,15 +1,15 @@
-import type { ConfigManifest } from '../../config/manifest.ts';
-import { type MirrorSetKind, convertMirrorSet, mirrorSetKinds } from '../../config/mirrorSets.ts';
-import type { Context } from '../../context.ts';
-import { isPluginError, type PluginError, ignoring } from '../../errors.ts';
-import { applyManifests, type ApplyOptions, type ApplyOutcome } from '../../cluster/apply/apply.ts';
-import type { Cluster } from '../../cluster/client.ts';
+import type { ConfigManifest } from '#config/manifest';
+import { type MirrorSetKind, convertMirrorSet, mirrorSetKinds } from '#config/mirrorSets';
+import type { Context } from '#context';
+import { isPluginError, type PluginError, ignoring } from '#errors';
+import { applyManifests, type ApplyOptions, type ApplyOutcome } from '#cluster/apply';
+import type { Cluster } from '#cluster/client';
 import { checkRights } from './measure.ts';
 import type { MirroringAccess } from './request.ts';
-import { fieldsOf, textOf } from '../../fields.ts';
-import { registryAuthorityPath } from '../../config/certificateAuthority.ts';
-import { formatObjectName, readClusterVersionInfo } from '../../cluster/objects/compatibility.ts';
-import { isOlder, isSameMinor } from '../../release/version.ts';
+import { fieldsOf, textOf } from '#fields';
+import { registryAuthorityPath } from '#config/certificateAuthority';
+import { formatObjectName, readClusterVersionInfo } from '#cluster/objects';
+import { isOlder, isSameMinor } from '#release/version';
 
 type ClusterAccess = Pick<MirroringAccess, 'openCluster'>;
 

@@ -1,12 +1,6 @@
 import { dirname, join, relative } from 'node:path';
-import {
-  formatManifest,
-  type ConfigManifest,
-  prepareFolder,
-  writeTextFile,
-  type FileOutcome,
-} from '../../config/manifest.ts';
-import { checkFileWritable, describeWriteError } from '../../content/files/disk.ts';
+import { formatManifest, type ConfigManifest, prepareFolder, writeTextFile, type FileOutcome } from '#config/manifest';
+import { checkFileWritable, describeWriteError } from '#content/files';
 
 /** A file of the configuration. */
 export interface TextFile {

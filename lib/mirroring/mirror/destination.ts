@@ -1,9 +1,8 @@
 import { resolve, join } from 'node:path';
-import { isPluginError, PluginError } from '../../errors.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { formatReference, isRepository, isTag, parseReference, type Reference } from '../../content/oci/reference.ts';
-import { releaseRepository, directoryLock } from '../../content/store/directory.ts';
-import type { Release } from '../../release/release.ts';
+import { isPluginError, PluginError } from '#errors';
+import { type Digest, formatReference, isRepository, isTag, parseReference, type Reference } from '#content/oci';
+import { releaseRepository, directoryLock, type ContentSource, type ImageGraph } from '#content/store';
+import type { Release } from '#release/release';
 import {
   architectures,
   componentTag,
@@ -11,11 +10,8 @@ import {
   parseReleaseTag,
   releaseTag,
   type Architecture,
-} from '../../release/version.ts';
-import { describeWriteError, makeFolders } from '../../content/files/disk.ts';
-import { takeLock } from '../../content/files/lock.ts';
-import type { ContentSource } from '../../content/store/store.ts';
-import type { ImageGraph } from '../../content/store/imageGraph.ts';
+} from '#release/version';
+import { describeWriteError, makeFolders, takeLock } from '#content/files';
 
 /** A repository, in a registry or in a mirror directory (`root` is absolute). */
 export type Place =

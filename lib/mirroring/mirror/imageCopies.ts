@@ -1,27 +1,16 @@
-import {
-  formatReleaseRepositories,
-  readReleaseRepositories,
-  repositoriesPath,
-} from '../../bundle/metadata/originalNames.ts';
-import { writeTextFile } from '../../config/manifest.ts';
-import { RootFolder } from '../../content/files/rootFolder.ts';
-import { formatReference } from '../../content/oci/reference.ts';
-import type { Release } from '../../release/release.ts';
-import {
-  type NamedResult,
-  checkReleaseImages,
-  finderIn,
-  readerOf,
-  requireVerified,
-} from '../../release/sigstore/releaseCheck.ts';
-import { usualRepository } from '../../release/version.ts';
-import type { Context } from '../../context.ts';
+import { formatReleaseRepositories, readReleaseRepositories, repositoriesPath } from '#bundle/metadata';
+import { writeTextFile } from '#config/manifest';
+import { RootFolder } from '#content/files';
+import { formatReference } from '#content/oci';
+import type { Release } from '#release/release';
+import { type NamedResult, checkReleaseImages, finderIn, readerOf, requireVerified } from '#release/sigstore';
+import { usualRepository } from '#release/version';
+import type { Context } from '#context';
 import type { Place, MirrorGroup, MirrorImage } from './destination.ts';
 import { type FilledRepositories, planMirror, runMirror, type MirrorResult } from './plan.ts';
 import { measureMirror, type MirrorMeasure, checkDirectorySpace } from './measure.ts';
-import type { Registries } from '../../content/registry/registries.ts';
-import { Directory } from '../../content/store/directory.ts';
-import type { ContentStore } from '../../content/store/store.ts';
+import type { Registries } from '#content/registry';
+import { Directory, type ContentStore } from '#content/store';
 import { guardCopies } from '../prune/pruneGuard.ts';
 import type { MirroringRequest } from './request.ts';
 import { namedImages } from './images.ts';

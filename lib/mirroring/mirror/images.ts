@@ -1,19 +1,19 @@
-import type { ReleaseSource } from '../../bundle/create/releaseSource.ts';
-import type { MirroredSource } from '../../config/mirrorSets.ts';
-import type { UpdateServiceOptions } from '../../config/updateService.ts';
-import { checkInterrupted, type Context } from '../../context.ts';
-import { collectFailures, ignoring, isPluginError, PluginError } from '../../errors.ts';
-import { readPem } from '../../content/files/smallFile.ts';
-import { formatReference, type Reference } from '../../content/oci/reference.ts';
+import type { ReleaseSource } from '#bundle/create';
+import type { MirroredSource } from '#config/mirrorSets';
+import type { UpdateServiceOptions } from '#config/updateService';
+import { checkInterrupted, type Context } from '#context';
+import { collectFailures, ignoring, isPluginError, PluginError } from '#errors';
+import { readPem } from '#content/files';
+import { formatReference, type Reference } from '#content/oci';
 import { formatPlace, formatTarget, releaseName, type Destination, type MirrorImage } from './destination.ts';
-import { buildGraphDataImage } from '../../release/graph/graphArchive.ts';
-import type { SignedRelease } from '../../release/load.ts';
-import type { Release } from '../../release/release.ts';
-import type { FetchFile } from '../../content/http/fetchFile.ts';
-import { componentTag } from '../../release/version.ts';
+import { buildGraphDataImage } from '#release/graph';
+import type { SignedRelease } from '#release/load';
+import type { Release } from '#release/release';
+import type { FetchFile } from '#content/http';
+import { componentTag } from '#release/version';
 import type { MirroringAccess, MirroringRequest } from './request.ts';
-import { Lines } from '../../text.ts';
-import type { Cluster } from '../../cluster/client.ts';
+import { Lines } from '#text';
+import type { Cluster } from '#cluster/client';
 
 const graphDataName = 'graph-data';
 

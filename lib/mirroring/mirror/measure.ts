@@ -1,18 +1,14 @@
-import type { Descriptor } from '../../content/oci/descriptor.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { blobsOf, walkManifests } from '../../content/store/imageGraph.ts';
-import type { ContentStore } from '../../content/store/store.ts';
+import type { Descriptor, Digest } from '#content/oci';
+import { blobsOf, walkManifests, type ContentStore, Directory } from '#content/store';
 import type { Place, MirrorGroup, MirrorImage } from './destination.ts';
 import { join } from 'node:path';
-import type { ConfigManifest } from '../../config/manifest.ts';
-import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
-import { checkSpace } from '../../content/files/disk.ts';
-import { isAllowed, type Verb } from '../../cluster/apply/accessReview.ts';
-import { applyManifests, type ApplyOutcome } from '../../cluster/apply/apply.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import { formatObjectName } from '../../cluster/objects/compatibility.ts';
-import { Directory } from '../../content/store/directory.ts';
+import type { ConfigManifest } from '#config/manifest';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
+import { checkSpace } from '#content/files';
+import { isAllowed, type Verb, applyManifests, type ApplyOutcome } from '#cluster/apply';
+import type { Cluster } from '#cluster/client';
+import { formatObjectName } from '#cluster/objects';
 
 /** A number of blobs, and their size in bytes. */
 interface BlobAmount {

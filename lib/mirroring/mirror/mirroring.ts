@@ -1,15 +1,23 @@
-import { readConfigFolder } from '../../bundle/metadata/bundledConfig.ts';
-import { openReleaseSource, type ReleaseSource, type LocalExtraImage } from '../../bundle/create/releaseSource.ts';
-import type { MirroredSource, Mirrors, MirrorSetKind } from '../../config/mirrorSets.ts';
-import { releaseManifests, signatureManifests, mergeSignatures, readAllSignatures } from '../../config/signatures.ts';
-import type { UpdateServiceOptions } from '../../config/updateService.ts';
-import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
-import { RootFolder } from '../../content/files/rootFolder.ts';
-import { formatReference, parseReference, type Reference } from '../../content/oci/reference.ts';
-import { Registries } from '../../content/registry/registries.ts';
-import { resolveVersion } from '../../release/graph/graph.ts';
-import { findRelease, loadRelease, type SignedRelease } from '../../release/load.ts';
+import {
+  readConfigFolder,
+  additionalImagesPath,
+  formatAdditionalImages,
+  readAdditionalImages,
+  type AdditionalImageName,
+  extraImageTag,
+  resolveExtraImage,
+} from '#bundle/metadata';
+import { openReleaseSource, type ReleaseSource, type LocalExtraImage } from '#bundle/create';
+import type { MirroredSource, Mirrors, MirrorSetKind } from '#config/mirrorSets';
+import { releaseManifests, signatureManifests, mergeSignatures, readAllSignatures } from '#config/signatures';
+import type { UpdateServiceOptions } from '#config/updateService';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
+import { RootFolder } from '#content/files';
+import { formatReference, parseReference, type Reference } from '#content/oci';
+import { Registries } from '#content/registry';
+import { resolveVersion } from '#release/graph';
+import { findRelease, loadRelease, type SignedRelease } from '#release/load';
 import {
   formatTarget,
   type Destination,
@@ -20,9 +28,9 @@ import {
 } from './destination.ts';
 import { FilledRepositories, type MirrorResult } from './plan.ts';
 import type { MirrorMeasure } from './measure.ts';
-import { usualRepository } from '../../release/version.ts';
-import type { NamedResult } from '../../release/sigstore/releaseCheck.ts';
-import type { FetchFile } from '../../content/http/fetchFile.ts';
+import { usualRepository } from '#release/version';
+import type { NamedResult } from '#release/sigstore';
+import type { FetchFile } from '#content/http';
 import { applyToCluster, checkCluster, checkRightsInCluster, type Applied } from './clusterConfig.ts';
 import { readClusterUpdates } from './releases.ts';
 import { configFiles, prepareFiles, signatureFiles, writeFiles, type WrittenFile } from './configFiles.ts';
@@ -38,17 +46,10 @@ import {
 } from './images.ts';
 import { withResumeHint, type MirroringAccess, type MirroringRequest, type ReleaseSearch } from './request.ts';
 import { join as joinNames } from 'node:path/posix';
-import {
-  additionalImagesPath,
-  formatAdditionalImages,
-  readAdditionalImages,
-  type AdditionalImageName,
-} from '../../bundle/metadata/originalNames.ts';
-import { describeExtraImages } from '../../bundle/open/signatureCheck.ts';
-import { extraImageTag, resolveExtraImage } from '../../bundle/metadata/images.ts';
-import { writeTextFile } from '../../config/manifest.ts';
-import type { Release } from '../../release/release.ts';
-import type { ContentSource } from '../../content/store/store.ts';
+import { describeExtraImages } from '#bundle/open';
+import { writeTextFile } from '#config/manifest';
+import type { Release } from '#release/release';
+import type { ContentSource } from '#content/store';
 
 /** The result of a run or a dry run. */
 export interface MirrorOutcome extends Applied {

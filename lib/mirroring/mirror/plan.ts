@@ -1,18 +1,22 @@
-import { checkInterrupted, type Context } from '../../context.ts';
-import { copyImages, type CopyOptions, CopyFailure, describeFailures, type Image } from '../../content/copy/copy.ts';
-import { keepAttachments } from '../../content/copy/keepAttachments.ts';
-import { copyReleasesLast, type CopyGuard, type OrderedImage } from '../../content/copy/releaseOrder.ts';
-import { CopyTally, type CopyCounts } from '../../content/copy/tally.ts';
-import { asFailure, isPluginError } from '../../errors.ts';
-import { attachmentName } from '../../content/oci/attachment.ts';
-import { isIndex, type Descriptor } from '../../content/oci/descriptor.ts';
-import type { Reference } from '../../content/oci/reference.ts';
-import { Directory } from '../../content/store/directory.ts';
-import { DestinationError } from '../../content/registry/relay.ts';
-import type { ContentPlace, ContentStore } from '../../content/store/store.ts';
+import { checkInterrupted, type Context } from '#context';
+import {
+  copyImages,
+  type CopyOptions,
+  CopyFailure,
+  describeFailures,
+  type Image,
+  keepAttachments,
+  copyReleasesLast,
+  type CopyGuard,
+  type OrderedImage,
+  CopyTally,
+  type CopyCounts,
+} from '#content/copy';
+import { asFailure, isPluginError } from '#errors';
+import { attachmentName, isIndex, type Descriptor, type Reference, type Digest } from '#content/oci';
+import { Directory, type ContentPlace, type ContentStore, ImageGraphReader, blobsOf } from '#content/store';
+import { DestinationError } from '#content/registry';
 import { formatPlace, type Place, type MirrorGroup, type MirrorImage } from './destination.ts';
-import { ImageGraphReader, blobsOf } from '../../content/store/imageGraph.ts';
-import type { Digest } from '../../content/oci/digest.ts';
 
 /** Options of mirroring. */
 interface MirrorOptions {

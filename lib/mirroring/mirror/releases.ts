@@ -1,21 +1,22 @@
 import { resolve } from 'node:path';
-import type { Context } from '../../context.ts';
-import { PluginError, asFailure } from '../../errors.ts';
-import { RootFolder } from '../../content/files/rootFolder.ts';
-import { openLocation, parseLocation } from '../../content/store/location.ts';
-import { Registries } from '../../content/registry/registries.ts';
-import type { ReachableRelease } from '../../release/graph/archivedPath.ts';
-import { requirePatch } from '../../release/graph/channels.ts';
-import { resolveChannelRanges, resolveUpdatePath } from '../../release/graph/updatePath.ts';
-import { readPayload } from '../../release/release.ts';
-import { parseArchitecture, parseReleaseTag, usualRepository, type Architecture } from '../../release/version.ts';
-import { releaseRepository } from '../../content/store/directory.ts';
-import { listBundledVersions } from '../../bundle/create/releaseSource.ts';
-import { openBundle } from '../../bundle/open/open.ts';
-import { splitReleases } from '../../bundle/metadata/metadata.ts';
-import { readReleaseRepositories } from '../../bundle/metadata/originalNames.ts';
+import type { Context } from '#context';
+import { PluginError, asFailure } from '#errors';
+import { RootFolder } from '#content/files';
+import { openLocation, parseLocation, releaseRepository } from '#content/store';
+import { Registries } from '#content/registry';
+import {
+  type ReachableRelease,
+  requirePatch,
+  resolveChannelRanges,
+  resolveUpdatePath,
+  type ClusterUpdates,
+} from '#release/graph';
+import { readPayload } from '#release/release';
+import { parseArchitecture, parseReleaseTag, usualRepository, type Architecture } from '#release/version';
+import { listBundledVersions } from '#bundle/create';
+import { openBundle } from '#bundle/open';
+import { splitReleases, readReleaseRepositories } from '#bundle/metadata';
 import type { MirroringAccess, NamedRelease, ReleaseChoice, ReleaseSearch } from './request.ts';
-import type { ClusterUpdates } from '../../release/graph/graph.ts';
 
 /**
  * Lists the releases of a choice in the order in which to mirror them. Of a path of updates these are all releases on the

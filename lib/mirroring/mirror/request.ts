@@ -1,11 +1,11 @@
-import type { ReleaseSourceRequest } from '../../bundle/create/releaseSource.ts';
-import type { MirrorSetKind } from '../../config/mirrorSets.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import type { RegistryAccess } from '../../content/registry/registries.ts';
+import type { ReleaseSourceRequest } from '#bundle/create';
+import type { MirrorSetKind } from '#config/mirrorSets';
+import type { Cluster } from '#cluster/client';
+import type { RegistryAccess } from '#content/registry';
 import type { Destination } from './destination.ts';
-import type { ChannelRange } from '../../release/graph/updatePath.ts';
-import type { TrustRequest } from '../../release/load.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import type { ChannelRange } from '#release/graph';
+import type { TrustRequest } from '#release/load';
+import { isPluginError, PluginError } from '#errors';
 
 /** The releases to mirror in one run. */
 export interface ReleaseChoice {

@@ -1,9 +1,9 @@
 import { stat, rm } from 'node:fs/promises';
-import type { Context } from '../../context.ts';
-import { isPluginError, PluginError, nameSome } from '../../errors.ts';
-import { Registries } from '../../content/registry/registries.ts';
+import type { Context } from '#context';
+import { isPluginError, PluginError, nameSome } from '#errors';
+import { Registries } from '#content/registry';
 import { formatPlace, releaseName, type Destination, whileLocked } from '../mirror/destination.ts';
-import { compareVersions, parseReleaseTag } from '../../release/version.ts';
+import { compareVersions, parseReleaseTag } from '#release/version';
 import { type MirroringAccess, withResumeHint } from '../mirror/request.ts';
 import {
   readClusterNeeds,
@@ -16,8 +16,8 @@ import {
 } from './prunePlan.ts';
 import { readInventory } from './inventory.ts';
 import { checkEnded, checkNoRun, describeRun, isRecordTag, writeRecord, type StoredRecord } from './pruneRecord.ts';
-import { type Digest, isDigest } from '../../content/oci/digest.ts';
-import { type RemovedContent, Directory, listManifests, listRepositories } from '../../content/store/directory.ts';
+import { type Digest, isDigest, digestIn } from '#content/oci';
+import { type RemovedContent, Directory, listManifests, listRepositories } from '#content/store';
 import { ignoreUnreadable, type PrunedRepository } from './repository.ts';
 import { basename, dirname, relative } from 'node:path';
 import {
@@ -27,16 +27,13 @@ import {
   readAdditionalImages,
   readReleaseRepositories,
   repositoriesPath,
-} from '../../bundle/metadata/originalNames.ts';
-import { readConfigFolder } from '../../bundle/metadata/bundledConfig.ts';
-import { writeTextFile, readObjects } from '../../config/manifest.ts';
-import { listMirrorPlaces } from '../../config/mirrorSets.ts';
-import { signaturesIn } from '../../config/signatures.ts';
-import { describeWriteError } from '../../content/files/disk.ts';
-import { OpenedFolder } from '../../content/files/openedFolder.ts';
-import { RootFolder } from '../../content/files/rootFolder.ts';
-import { fieldsAt } from '../../fields.ts';
-import { digestIn } from '../../content/oci/reference.ts';
+  readConfigFolder,
+} from '#bundle/metadata';
+import { writeTextFile, readObjects } from '#config/manifest';
+import { listMirrorPlaces } from '#config/mirrorSets';
+import { signaturesIn } from '#config/signatures';
+import { describeWriteError, OpenedFolder, RootFolder } from '#content/files';
+import { fieldsAt } from '#fields';
 
 /** The target to prune, and the releases that stay. */
 interface PruneRequest {

@@ -1,11 +1,9 @@
-import type { Context } from '../../context.ts';
-import type { CopiedImages, CopyGuard } from '../../content/copy/releaseOrder.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
-import { RequestLimiter } from '../../content/http/requestLimiter.ts';
-import { walkManifests } from '../../content/store/imageGraph.ts';
-import type { ContentStore } from '../../content/store/store.ts';
-import { Directory } from '../../content/store/directory.ts';
-import { awaitDone } from '../../waiting.ts';
+import type { Context } from '#context';
+import type { CopiedImages, CopyGuard } from '#content/copy';
+import { isPluginError, PluginError } from '#errors';
+import { RequestLimiter } from '#content/http';
+import { walkManifests, type ContentStore, Directory } from '#content/store';
+import { awaitDone } from '#waiting';
 import { checkNoRun } from './pruneRecord.ts';
 
 /** The largest number of pages of tags to read. */

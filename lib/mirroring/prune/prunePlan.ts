@@ -1,15 +1,12 @@
-import { childrenOf, isManifest } from '../../content/oci/descriptor.ts';
-import { type Digest, isDigest } from '../../content/oci/digest.ts';
-import { attachedTo } from '../../content/oci/attachment.ts';
+import { childrenOf, isManifest, type Digest, isDigest, attachedTo, digestIn } from '#content/oci';
 import { graphDataName, type Inventory, type StoredImage, type StoredRelease } from './inventory.ts';
 import { isRecord, readRecords, type StoredRecord } from './pruneRecord.ts';
-import type { RemovedContent } from '../../content/store/directory.ts';
+import type { RemovedContent } from '#content/store';
 import type { PrunedRepository, ReadManifest } from './repository.ts';
-import { isPluginError } from '../../errors.ts';
-import { fieldsAt, fieldsOf, listOf } from '../../fields.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import { clusterVersionReference } from '../../cluster/version/clusterVersion.ts';
-import { digestIn } from '../../content/oci/reference.ts';
+import { isPluginError } from '#errors';
+import { fieldsAt, fieldsOf, listOf } from '#fields';
+import type { Cluster } from '#cluster/client';
+import { clusterVersionReference } from '#cluster/version';
 import type { MirroringAccess } from '../mirror/request.ts';
 
 /** Why a release stays; undefined for a release to remove. A tagged release has another tag, which may be in use. */

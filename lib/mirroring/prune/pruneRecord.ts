@@ -1,13 +1,19 @@
 import { hostname } from 'node:os';
 import { Readable } from 'node:stream';
-import { ignoring, isPluginError, PluginError } from '../../errors.ts';
-import { fieldsOf, textsOf, type Fields } from '../../fields.ts';
-import { hideMachine, identifyProcess, processState, type ProcessIdentity } from '../../content/files/lock.ts';
-import { mediaTypes, parseManifest, type Descriptor, type Manifest } from '../../content/oci/descriptor.ts';
-import { digestOf, isDigest, type Digest } from '../../content/oci/digest.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
-import type { RemovedContent } from '../../content/store/directory.ts';
-import { readContent, type ContentSource, type ContentStore } from '../../content/store/store.ts';
+import { ignoring, isPluginError, PluginError } from '#errors';
+import { fieldsOf, textsOf, type Fields } from '#fields';
+import { hideMachine, identifyProcess, processState, type ProcessIdentity } from '#content/files';
+import {
+  mediaTypes,
+  parseManifest,
+  type Descriptor,
+  type Manifest,
+  digestOf,
+  isDigest,
+  type Digest,
+  parseJson,
+} from '#content/oci';
+import { type RemovedContent, readContent, type ContentSource, type ContentStore } from '#content/store';
 
 /** What a run removes from one repository. */
 export interface PruneRecord extends RemovedContent {

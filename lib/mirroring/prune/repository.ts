@@ -1,8 +1,15 @@
-import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
-import { childrenOf, isManifest, parseManifest, type Descriptor, type Manifest } from '../../content/oci/descriptor.ts';
-import { digestOf, type Digest } from '../../content/oci/digest.ts';
-import type { Registries } from '../../content/registry/registries.ts';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
+import {
+  childrenOf,
+  isManifest,
+  parseManifest,
+  type Descriptor,
+  type Manifest,
+  digestOf,
+  type Digest,
+} from '#content/oci';
+import type { Registries } from '#content/registry';
 import type { Place } from '../mirror/destination.ts';
 import {
   Directory,
@@ -10,8 +17,9 @@ import {
   removeEmptyFolders,
   removeFromDirectory,
   type RemovedContent,
-} from '../../content/store/directory.ts';
-import { readContent, type ContentStore } from '../../content/store/store.ts';
+  readContent,
+  type ContentStore,
+} from '#content/store';
 
 /** A manifest with its size in bytes. */
 export interface ReadManifest {

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { checkInterrupted, type Context } from '../../context.ts';
-import { isPluginError, PluginError, type ErrorCode, collectFailures } from '../../errors.ts';
-import type { Digest } from '../../content/oci/digest.ts';
+import { checkInterrupted, type Context } from '#context';
+import { isPluginError, PluginError, type ErrorCode, collectFailures } from '#errors';
+import type { Digest } from '#content/oci';
 import type { PlannedImage } from './loadPlan.ts';
 
 /** Errors that would fail all other images too. */

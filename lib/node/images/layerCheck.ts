@@ -5,12 +5,12 @@ import { join, normalize } from 'node:path/posix';
 import { createInterface } from 'node:readline';
 import { Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
-import { checkInterrupted, type Context } from '../../context.ts';
-import { messageOf } from '../../errors.ts';
-import { fieldsOf, textOf } from '../../fields.ts';
-import { isMissing } from '../../content/files/fileRange.ts';
+import { checkInterrupted, type Context } from '#context';
+import { messageOf } from '#errors';
+import { fieldsOf, textOf } from '#fields';
+import { isMissing } from '#content/files';
 import { pathOnHost, type Host } from '../machine/host.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
+import { parseJson } from '#content/oci';
 import type { StoreImage, StoreIndex, StoredLayer } from './imageStore.ts';
 
 /** A file that is not as its layer was, or another fault of a layer. */

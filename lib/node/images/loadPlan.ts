@@ -1,14 +1,19 @@
 import { arch } from 'node:os';
-import { listArtifacts } from '../../bundle/create/writeBundle.ts';
-import { gatherContents } from '../../bundle/create/contents.ts';
-import { listContainerImages, listNamedImages, type BundleImage } from '../../bundle/metadata/images.ts';
-import type { Bundle } from '../../bundle/open/bundle.ts';
-import type { Context } from '../../context.ts';
-import { PluginError, nameSome } from '../../errors.ts';
-import { childrenOf, isManifest, type Descriptor, type Manifest } from '../../content/oci/descriptor.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { formatReference, parseReference } from '../../content/oci/reference.ts';
-import { walkManifests } from '../../content/store/imageGraph.ts';
+import { listArtifacts, gatherContents } from '#bundle/create';
+import { listContainerImages, listNamedImages, type BundleImage } from '#bundle/metadata';
+import type { Bundle } from '#bundle/open';
+import type { Context } from '#context';
+import { PluginError, nameSome } from '#errors';
+import {
+  childrenOf,
+  isManifest,
+  type Descriptor,
+  type Manifest,
+  type Digest,
+  formatReference,
+  parseReference,
+} from '#content/oci';
+import { walkManifests } from '#content/store';
 import type { StoreImage } from './imageStore.ts';
 
 /** An image to load, with its blobs. */

@@ -1,6 +1,6 @@
-import type { Context } from '../../context.ts';
-import { PluginError, nameSome } from '../../errors.ts';
-import { shellWord } from '../../text.ts';
+import type { Context } from '#context';
+import { PluginError, nameSome } from '#errors';
+import { shellWord } from '#text';
 import { runPodman, type HostStorage } from './hostStorage.ts';
 import { readUsedImages } from './imageStore.ts';
 import type { DamagedImage } from './layerCheck.ts';

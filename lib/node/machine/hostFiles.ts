@@ -1,10 +1,8 @@
 import { lstatSync, type Stats } from 'node:fs';
 import { readlink } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { isPluginError, PluginError } from '../../errors.ts';
-import { describeWriteError } from '../../content/files/disk.ts';
-import { isMissing, describeReadError } from '../../content/files/fileRange.ts';
-import { readWhole } from '../../content/files/smallFile.ts';
+import { isPluginError, PluginError } from '#errors';
+import { describeWriteError, isMissing, describeReadError, readWhole } from '#content/files';
 import { heldFolderOf, HostFolder } from './hostFolder.ts';
 
 /** The number of symbolic links that Linux follows in one path. */

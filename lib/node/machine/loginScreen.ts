@@ -1,9 +1,8 @@
 import { access, constants, readFile, readlink, rename, rm, stat, symlink } from 'node:fs/promises';
 import { dirname, relative } from 'node:path';
-import { writeAtomically } from '../../content/files/atomicWrite.ts';
-import { describeWriteError, makeFolders } from '../../content/files/disk.ts';
-import type { Context } from '../../context.ts';
-import { ignoring } from '../../errors.ts';
+import { writeAtomically, describeWriteError, makeFolders } from '#content/files';
+import type { Context } from '#context';
+import { ignoring } from '#errors';
 import { pathOnHost, type Host, screenFile, screenLinks } from './host.ts';
 import { runProgram } from './programs.ts';
 

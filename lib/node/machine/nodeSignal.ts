@@ -1,8 +1,8 @@
 import { access, open, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Context } from '../../context.ts';
-import { messageOf } from '../../errors.ts';
+import type { Context } from '#context';
+import { messageOf } from '#errors';
 import { pathOnHost, type Host } from './host.ts';
 
 /** The ways to signal without a screen: the lights of a node, or its speaker. */

@@ -4,8 +4,8 @@ import { access, stat } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { checkInterrupted, type Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import { checkInterrupted, type Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
 import { describeHost, pathOnHost, type Host } from './host.ts';
 
 /** The result of a program. `code` is -1 if a signal ended it. */

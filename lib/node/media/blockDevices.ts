@@ -1,7 +1,7 @@
-import { fieldsOf, listOf, textOf, type Fields } from '../../fields.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
-import { type Context, checkInterrupted } from '../../context.ts';
-import { messageOf, PluginError } from '../../errors.ts';
+import { fieldsOf, listOf, textOf, type Fields } from '#fields';
+import { parseJson } from '#content/oci';
+import { type Context, checkInterrupted } from '#context';
+import { messageOf, PluginError } from '#errors';
 import type { Host } from '../machine/host.ts';
 import { runProgram } from '../machine/programs.ts';
 import { setTimeout as sleep } from 'node:timers/promises';

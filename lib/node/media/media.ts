@@ -1,8 +1,8 @@
 import { realpath } from 'node:fs/promises';
 import { basename } from 'node:path';
-import type { Context } from '../../context.ts';
-import { hintOf, isPluginError, messageOf, PluginError } from '../../errors.ts';
-import { digestOf } from '../../content/oci/digest.ts';
+import type { Context } from '#context';
+import { hintOf, isPluginError, messageOf, PluginError } from '#errors';
+import { digestOf } from '#content/oci';
 import {
   classifyDevice,
   isOpen,

@@ -1,17 +1,14 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { openBundle } from '../../bundle/open/open.ts';
-import { metadataPath, type BundleMetadata } from '../../bundle/metadata/metadata.ts';
-import { readDigestFile } from '../../bundle/open/sidecars.ts';
-import { baseHint } from '../../bundle/open/deltaBase.ts';
-import { checkInterrupted, type Context } from '../../context.ts';
-import { hintOf, isPluginError, messageOf, PluginError } from '../../errors.ts';
-import { digestOf, type Digest } from '../../content/oci/digest.ts';
-import { digestIn } from '../../content/oci/reference.ts';
-import { RootFolder } from '../../content/files/rootFolder.ts';
+import { openBundle, readDigestFile, baseHint } from '#bundle/open';
+import { metadataPath, type BundleMetadata } from '#bundle/metadata';
+import { checkInterrupted, type Context } from '#context';
+import { hintOf, isPluginError, messageOf, PluginError } from '#errors';
+import { digestOf, type Digest, digestIn } from '#content/oci';
+import { RootFolder } from '#content/files';
 import type { Host } from '../machine/host.ts';
 import { runProgram } from '../machine/programs.ts';
-import { parseVolumeName } from '../../content/archive/volumes.ts';
+import { parseVolumeName } from '#content/archive';
 import type { BlockDevice } from './blockDevices.ts';
 
 /** A bundle on a medium. Nothing in it is verified. Each search returns the same object until the medium changes. */

@@ -1,7 +1,6 @@
-import { fieldsOf, isCount, isText } from '../../fields.ts';
-import { smallestReportSpace, type BundleMetadata } from '../../bundle/metadata/metadata.ts';
-import { digestOf, type Digest } from '../../content/oci/digest.ts';
-import { parseJsonIfValid } from '../../content/oci/syntax.ts';
+import { fieldsOf, isCount, isText } from '#fields';
+import { smallestReportSpace, type BundleMetadata } from '#bundle/metadata';
+import { digestOf, type Digest, parseJsonIfValid } from '#content/oci';
 
 /** The size of a page of a drive, and of the header of a slot, in bytes. */
 const page = 4096;

@@ -1,9 +1,9 @@
 import { constants, type Stats } from 'node:fs';
 import { lstat, open, rename, rm, stat, statfs, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Context } from '../../context.ts';
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
-import { smallestReportSpace } from '../../bundle/metadata/metadata.ts';
+import type { Context } from '#context';
+import { isPluginError, messageOf, PluginError } from '#errors';
+import { smallestReportSpace } from '#bundle/metadata';
 import { type BlockDevice, listDevices, probeDevice } from './blockDevices.ts';
 import { pathOnHost, type Host } from '../machine/host.ts';
 import { runProgram } from '../machine/programs.ts';

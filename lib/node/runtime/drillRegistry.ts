@@ -1,12 +1,10 @@
 import { appendFile, rm, symlink, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Context } from '../../context.ts';
-import { writeAtomically } from '../../content/files/atomicWrite.ts';
-import { makeFolders, syncFolder } from '../../content/files/disk.ts';
-import { isMissing } from '../../content/files/fileRange.ts';
+import type { Context } from '#context';
+import { writeAtomically, makeFolders, syncFolder, isMissing } from '#content/files';
 import { pathOnHost, type Host, drillFile, drillFolder, registriesFile, executablePath } from '../machine/host.ts';
-import { serveContent, type ServedResponse } from '../../content/server/server.ts';
+import { serveContent, type ServedResponse } from '#content/server';
 import { listFolder, readIfThere, readToml, stringsOf } from './storageConfig.ts';
 
 /** A request that reached the registry of a drill. */

@@ -1,13 +1,12 @@
 import { rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import type { Bundle } from '../../bundle/open/bundle.ts';
-import { serveBundle, type BundleServer } from '../../bundle/serve.ts';
-import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { parseReference } from '../../content/oci/reference.ts';
-import { writeAtomically } from '../../content/files/atomicWrite.ts';
-import type { ServedResponse } from '../../content/server/server.ts';
+import type { Bundle } from '#bundle/open';
+import { serveBundle, type BundleServer } from '#bundle/serve';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
+import { type Digest, parseReference } from '#content/oci';
+import { writeAtomically } from '#content/files';
+import type { ServedResponse } from '#content/server';
 import { pathOnHost, type Host, mirrorFile, registriesFile } from '../machine/host.ts';
 import { listFolder, readIfThere, readToml, stringsOf } from './storageConfig.ts';
 

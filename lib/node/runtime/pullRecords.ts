@@ -1,12 +1,10 @@
 import { createHash } from 'node:crypto';
 import { rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
-import { nameSome, ignoreFailure } from '../../errors.ts';
-import { repositoryIn } from '../../content/oci/reference.ts';
-import { parseJsonIfValid } from '../../content/oci/syntax.ts';
-import { readDocuments } from '../../content/files/documents.ts';
-import { readSmallFile } from '../../content/files/smallFile.ts';
+import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '#fields';
+import { nameSome, ignoreFailure } from '#errors';
+import { repositoryIn, parseJsonIfValid } from '#content/oci';
+import { readDocuments, readSmallFile } from '#content/files';
 import { pathOnHost, type Host } from '../machine/host.ts';
 import { listFolder, readIfThere } from './storageConfig.ts';
 

@@ -1,16 +1,13 @@
 import type { FileHandle } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
-import { descriptorOf, listMissingBlobs } from '../../bundle/open/deltaBase.ts';
-import type { Bundle } from '../../bundle/open/bundle.ts';
-import type { BlobRecord } from '../../bundle/metadata/metadata.ts';
-import { checkInterrupted, type Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
-import { readChunks, readRange } from '../../content/files/fileRange.ts';
-import { openRegular } from '../../content/files/smallFile.ts';
-import { sumSizes, type Descriptor } from '../../content/oci/descriptor.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import type { ServedFile } from '../../content/server/server.ts';
-import { verifyStream } from '../../content/store/store.ts';
+import { descriptorOf, listMissingBlobs, type Bundle } from '#bundle/open';
+import type { BlobRecord } from '#bundle/metadata';
+import { checkInterrupted, type Context } from '#context';
+import { PluginError } from '#errors';
+import { readChunks, readRange, openRegular } from '#content/files';
+import { sumSizes, type Descriptor, type Digest } from '#content/oci';
+import type { ServedFile } from '#content/server';
+import { verifyStream } from '#content/store';
 
 /**
  * The base blobs of a delta bundle as one file: one after another, in the order of its metadata. Nodes send them to each other in this

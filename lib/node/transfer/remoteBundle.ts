@@ -1,12 +1,9 @@
-import type { ArchiveFile } from '../../content/archive/archive.ts';
-import type { Bundle } from '../../bundle/open/bundle.ts';
-import { describeExtraImages } from '../../bundle/open/signatureCheck.ts';
-import { openRemoteTar } from '../../bundle/open/openTar.ts';
-import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
-import type { Connections } from '../../content/http/connections.ts';
-import { formatUrl } from '../../content/http/networkErrors.ts';
-import type { ContentRequest, Transport } from '../../content/registry/transport.ts';
+import type { ArchiveFile } from '#content/archive';
+import { type Bundle, describeExtraImages, openRemoteTar } from '#bundle/open';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
+import { type Connections, formatUrl } from '#content/http';
+import type { ContentRequest, Transport } from '#content/registry';
 import { explainRefusal, requestFile, type RemoteServer } from './transfer.ts';
 
 /** A bundle on another machine whose digest is unknown. */

@@ -1,12 +1,11 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Bundle } from '../../bundle/open/bundle.ts';
-import { checkInterrupted, type Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
-import { hexOf, type Digest } from '../../content/oci/digest.ts';
-import type { Connections } from '../../content/http/connections.ts';
-import { hashFile } from '../../content/files/fileRange.ts';
-import { openRegular } from '../../content/files/smallFile.ts';
+import type { Bundle } from '#bundle/open';
+import { checkInterrupted, type Context } from '#context';
+import { PluginError } from '#errors';
+import { hexOf, type Digest } from '#content/oci';
+import type { Connections } from '#content/http';
+import { hashFile, openRegular } from '#content/files';
 import { OutlineHash, type BundleOutline } from '../contentCheck.ts';
 import { type RemoteServer, Transfer } from './transfer.ts';
 

@@ -1,18 +1,21 @@
 import { constants, writeSync } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
 import { dirname, basename } from 'node:path';
-import type { BlobRecord } from '../../bundle/metadata/metadata.ts';
-import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
-import { sumSizes } from '../../content/oci/descriptor.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import type { Connections } from '../../content/http/connections.ts';
-import { renameDurably } from '../../content/files/atomicWrite.ts';
-import { checkSpace, describeWriteError, makeFolders } from '../../content/files/disk.ts';
-import { readChunks } from '../../content/files/fileRange.ts';
-import { takeLock } from '../../content/files/lock.ts';
-import { openRegular } from '../../content/files/smallFile.ts';
-import { type ContentRequest, Transport } from '../../content/registry/transport.ts';
+import type { BlobRecord } from '#bundle/metadata';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
+import { sumSizes, type Digest } from '#content/oci';
+import type { Connections, RetryOptions } from '#content/http';
+import {
+  renameDurably,
+  checkSpace,
+  describeWriteError,
+  makeFolders,
+  readChunks,
+  takeLock,
+  openRegular,
+} from '#content/files';
+import { type ContentRequest, Transport } from '#content/registry';
 import {
   checkSequence,
   checkTar,
@@ -22,8 +25,7 @@ import {
   type BundleOutline,
   type ContentCheck,
 } from '../contentCheck.ts';
-import { servedTar } from '../../bundle/serve.ts';
-import type { RetryOptions } from '../../content/http/retry.ts';
+import { servedTar } from '#bundle/serve';
 
 /** A bundle, or the base blobs of a delta bundle, that is on other machines. */
 export type WantedContent =

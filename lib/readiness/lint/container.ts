@@ -1,4 +1,4 @@
-import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
+import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '#fields';
 import { isByDigest } from './image.ts';
 import { gunzipSync } from 'node:zlib';
 import { isUtf8 } from 'node:buffer';

@@ -1,9 +1,9 @@
-import { takeTurn, type Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
-import { severities, type Severity } from '../../cluster/finding.ts';
+import { takeTurn, type Context } from '#context';
+import { PluginError } from '#errors';
+import { severities, type Severity } from '#cluster/finding';
 import { inspectFile, reportUnreadable } from './inspection.ts';
 import { keyOfFinding, type LintFinding, type LintState } from './report.ts';
-import type { ManifestFilter } from '../../release/payload/manifestFilter.ts';
+import type { ManifestFilter } from '#release/payload';
 import { imageReferences, readReleaseImages } from './image.ts';
 import { allRules } from './rules.ts';
 

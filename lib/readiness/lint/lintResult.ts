@@ -1,9 +1,8 @@
 import { atLeast, withoutKnown, type LintReport } from './lint.ts';
-import { fieldsOf, listOf, type Fields } from '../../fields.ts';
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
-import { readSmallFile } from '../../content/files/smallFile.ts';
-import { formatSubject } from '../../cluster/finding.ts';
-import { readDocuments } from '../../content/files/documents.ts';
+import { fieldsOf, listOf, type Fields } from '#fields';
+import { isPluginError, messageOf, PluginError } from '#errors';
+import { readSmallFile, readDocuments } from '#content/files';
+import { formatSubject } from '#cluster/finding';
 import { keyOfFinding, withoutDigests, type LintFinding } from './report.ts';
 
 /** A report, judged by a baseline and by the report of an earlier release. */

@@ -1,13 +1,11 @@
 import { basename } from 'node:path/posix';
-import { isFile, readLayer } from '../../content/archive/layerReader.ts';
-import type { Bundle } from '../../bundle/open/bundle.ts';
-import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
-import { fieldsAt, textOf } from '../../fields.ts';
-import { isIndex, parseManifest } from '../../content/oci/descriptor.ts';
-import { parseReference } from '../../content/oci/reference.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
-import { readContent } from '../../content/store/store.ts';
+import { isFile, readLayer } from '#content/archive';
+import type { Bundle } from '#bundle/open';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
+import { fieldsAt, textOf } from '#fields';
+import { isIndex, parseManifest, parseReference, parseJson } from '#content/oci';
+import { readContent } from '#content/store';
 
 /** The labels of an operator’s bundle image: the folder of its manifests, and its package (operator-registry). */
 const labels = {

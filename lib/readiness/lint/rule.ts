@@ -1,4 +1,4 @@
-import type { Check, Severity } from '../../cluster/finding.ts';
+import type { Check, Severity } from '#cluster/finding';
 import type { ReleaseImages } from './image.ts';
 
 /** A part of an item that breaks a rule. */

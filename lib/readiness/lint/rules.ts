@@ -1,4 +1,4 @@
-import { fieldsAt, fieldsOf, textOf, type Fields, listOf, textsOf } from '../../fields.ts';
+import { fieldsAt, fieldsOf, textOf, type Fields, listOf, textsOf } from '#fields';
 import type { Container } from './container.ts';
 import {
   isByDigest,

@@ -1,8 +1,8 @@
-import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '../../fields.ts';
-import type { KubernetesObject } from '../../config/manifest.ts';
-import { ignoring } from '../../errors.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import { subjectOf, type Finding } from '../../cluster/finding.ts';
+import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '#fields';
+import type { KubernetesObject } from '#config/manifest';
+import { ignoring } from '#errors';
+import type { Cluster } from '#cluster/client';
+import { subjectOf, type Finding } from '#cluster/finding';
 import { readDataUrl } from '../lint/container.ts';
 
 const dropIns = '/etc/crio/crio.conf.d/';

@@ -1,8 +1,8 @@
-import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
-import { nameSome } from '../../errors.ts';
-import type { KubernetesObject } from '../../config/manifest.ts';
-import type { Finding } from '../../cluster/finding.ts';
-import { isSelected, conditionsOf } from '../../cluster/objects/storedObject.ts';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '#fields';
+import { nameSome } from '#errors';
+import type { KubernetesObject } from '#config/manifest';
+import type { Finding } from '#cluster/finding';
+import { isSelected, conditionsOf } from '#cluster/objects';
 import { normalizeImage } from '../lint/image.ts';
 import type { PodTemplate } from '../preflight/podTemplate.ts';
 

@@ -1,6 +1,6 @@
-import { fieldsAt, fieldsOf } from '../../fields.ts';
-import { blocks } from '../../cluster/version/platformStops.ts';
-import type { Finding } from '../../cluster/finding.ts';
+import { fieldsAt, fieldsOf } from '#fields';
+import { blocks } from '#cluster/version';
+import type { Finding } from '#cluster/finding';
 import type { ClusterNode } from './node.ts';
 
 const gibibyte = 1024 ** 3;

@@ -1,14 +1,13 @@
 import { isDeepStrictEqual } from 'node:util';
-import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '../../fields.ts';
-import type { KubernetesObject } from '../../config/manifest.ts';
-import { hexOf, type Digest } from '../../content/oci/digest.ts';
-import { nameSome } from '../../errors.ts';
-import { subjectOf, type Finding } from '../../cluster/finding.ts';
-import { isSelected, conditionsOf, type StoredObject } from '../../cluster/objects/storedObject.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import { listServed } from '../../cluster/objects/servedObjects.ts';
+import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '#fields';
+import type { KubernetesObject } from '#config/manifest';
+import { hexOf, type Digest } from '#content/oci';
+import { nameSome } from '#errors';
+import { subjectOf, type Finding } from '#cluster/finding';
+import { isSelected, conditionsOf, type StoredObject, listServed } from '#cluster/objects';
+import type { Cluster } from '#cluster/client';
 import type { ClusterSurvey } from '../preflight/survey.ts';
-import { shellCommand } from '../../text.ts';
+import { shellCommand } from '#text';
 
 /**
  * The kind with which the machine config operator pins images on nodes. It is served by default since OpenShift 4.19.12.

@@ -1,9 +1,8 @@
-import { ignoring, isPluginError } from '../../errors.ts';
-import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import { subjectOf, type Finding } from '../../cluster/finding.ts';
-import { listServed } from '../../cluster/objects/servedObjects.ts';
-import type { StoredObject } from '../../cluster/objects/storedObject.ts';
+import { ignoring, isPluginError } from '#errors';
+import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
+import type { Cluster } from '#cluster/client';
+import { subjectOf, type Finding } from '#cluster/finding';
+import { listServed, type StoredObject } from '#cluster/objects';
 import {
   describeGate,
   listGates,
@@ -12,8 +11,8 @@ import {
   type GatedRelease,
   type RequiredGate,
   type GateConditions,
-} from '../../release/payload/adminGates.ts';
-import { isSameMinor } from '../../release/version.ts';
+} from '#release/payload';
+import { isSameMinor } from '#release/version';
 import { readNode } from '../nodes/node.ts';
 import { surveyedKinds, type ClusterSurvey } from './survey.ts';
 

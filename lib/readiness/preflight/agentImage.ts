@@ -1,6 +1,6 @@
-import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
-import type { KubernetesObject } from '../../config/manifest.ts';
-import { subjectOf, type Finding } from '../../cluster/finding.ts';
+import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
+import type { KubernetesObject } from '#config/manifest';
+import { subjectOf, type Finding } from '#cluster/finding';
 
 /** The DaemonSet whose image agents and controllers use. Every node has that image, and every bundle has it. */
 export const machineConfigDaemon = {

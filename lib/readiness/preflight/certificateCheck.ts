@@ -1,12 +1,12 @@
-import type { Cluster } from '../../cluster/client.ts';
-import { listDenied } from '../../cluster/apply/accessReview.ts';
-import { subjectOf, type Finding } from '../../cluster/finding.ts';
-import { blocks } from '../../cluster/version/platformStops.ts';
-import { conditionsOf, type StoredObject } from '../../cluster/objects/storedObject.ts';
-import { fieldsOf, listOf, textOf } from '../../fields.ts';
-import { nameSome } from '../../errors.ts';
+import type { Cluster } from '#cluster/client';
+import { listDenied } from '#cluster/apply';
+import { subjectOf, type Finding } from '#cluster/finding';
+import { blocks } from '#cluster/version';
+import { conditionsOf, type StoredObject } from '#cluster/objects';
+import { fieldsOf, listOf, textOf } from '#fields';
+import { nameSome } from '#errors';
 import type { ClusterSurvey } from './survey.ts';
-import { shellCommand } from '../../text.ts';
+import { shellCommand } from '#text';
 
 const hour = 3_600_000;
 /** The time that an update may take, in milliseconds. */

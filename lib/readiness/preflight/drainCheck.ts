@@ -1,9 +1,9 @@
-import { formatBytes } from '../../text.ts';
-import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '../../fields.ts';
-import { nameSome } from '../../errors.ts';
-import { subjectOf, type Finding, type Weight } from '../../cluster/finding.ts';
-import { isSelected, conditionsOf, controllerOf, type StoredObject } from '../../cluster/objects/storedObject.ts';
-import { blocks } from '../../cluster/version/platformStops.ts';
+import { formatBytes } from '#text';
+import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '#fields';
+import { nameSome } from '#errors';
+import { subjectOf, type Finding, type Weight } from '#cluster/finding';
+import { isSelected, conditionsOf, controllerOf, type StoredObject } from '#cluster/objects';
+import { blocks } from '#cluster/version';
 import { type ClusterNode, isPoolNode, parseQuantity, readNode } from '../nodes/node.ts';
 import { isControlPlane } from '../nodes/nodeCheck.ts';
 import { topologyOf } from './operatorCheck.ts';

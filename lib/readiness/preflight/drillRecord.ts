@@ -1,8 +1,8 @@
-import { fieldsOf, textOf } from '../../fields.ts';
-import { nameSome } from '../../errors.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
-import type { StoredObject } from '../../cluster/objects/storedObject.ts';
-import type { Finding } from '../../cluster/finding.ts';
+import { fieldsOf, textOf } from '#fields';
+import { nameSome } from '#errors';
+import { parseJson } from '#content/oci';
+import type { StoredObject } from '#cluster/objects';
+import type { Finding } from '#cluster/finding';
 
 /** The annotation of a Node on which a drill is running: a RunningDrill as JSON. */
 export const runningDrillAnnotation = 'upgrade-bundle.openshift.io/drill';

@@ -1,15 +1,14 @@
-import { fieldsAt, fieldsOf, listOf } from '../../fields.ts';
-import type { KubernetesObject } from '../../config/manifest.ts';
-import type { UpdatePlan } from '../../bundle/verify/updatePlan.ts';
-import { messageOf } from '../../errors.ts';
-import type { Context } from '../../context.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import { subjectOf, type Finding, type Subject } from '../../cluster/finding.ts';
-import { formatReference, parseReference, type Reference } from '../../content/oci/reference.ts';
-import { blocks } from '../../cluster/version/platformStops.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
-import { readDocuments } from '../../content/files/documents.ts';
-import { readPayloadPolicies } from '../../release/payload/featureGates.ts';
+import { fieldsAt, fieldsOf, listOf } from '#fields';
+import type { KubernetesObject } from '#config/manifest';
+import type { UpdatePlan } from '#bundle/verify';
+import { messageOf } from '#errors';
+import type { Context } from '#context';
+import type { Cluster } from '#cluster/client';
+import { subjectOf, type Finding, type Subject } from '#cluster/finding';
+import { formatReference, parseReference, type Reference, parseJson } from '#content/oci';
+import { blocks } from '#cluster/version';
+import { readDocuments } from '#content/files';
+import { readPayloadPolicies } from '#release/payload';
 import {
   isEnforcedByDefault,
   policiesFor,
@@ -17,7 +16,7 @@ import {
   scopesOf,
   type ImagePolicy,
   rootFingerprint,
-} from '../../release/sigstore/imagePolicy.ts';
+} from '#release/sigstore';
 import { mirrorSetsOf, type ClusterSurvey } from './survey.ts';
 import { readConfigFile, readNodeConfig } from '../nodes/imageRetention.ts';
 

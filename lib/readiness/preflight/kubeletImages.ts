@@ -1,10 +1,10 @@
-import { fieldsAt, fieldsOf, textOf, type Fields } from '../../fields.ts';
-import { nameSome } from '../../errors.ts';
-import { subjectOf, type Finding, type Subject, type Weight } from '../../cluster/finding.ts';
-import { isSelected, type StoredObject } from '../../cluster/objects/storedObject.ts';
-import { blocks } from '../../cluster/version/platformStops.ts';
-import { listVerified, pullPolicyFields } from '../../node/runtime/pullRecords.ts';
-import { isOlder } from '../../release/version.ts';
+import { fieldsAt, fieldsOf, textOf, type Fields } from '#fields';
+import { nameSome } from '#errors';
+import { subjectOf, type Finding, type Subject, type Weight } from '#cluster/finding';
+import { isSelected, type StoredObject } from '#cluster/objects';
+import { blocks } from '#cluster/version';
+import { listVerified, pullPolicyFields } from '#node/runtime';
+import { isOlder } from '#release/version';
 import { parseQuantity, readNode } from '../nodes/node.ts';
 import type { FileSystem } from '../nodes/nodeDisks.ts';
 import type { ClusterSurvey } from './survey.ts';

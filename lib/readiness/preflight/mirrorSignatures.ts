@@ -1,17 +1,21 @@
-import type { UpdatePlan } from '../../bundle/verify/updatePlan.ts';
-import type { Context } from '../../context.ts';
-import { blocks } from '../../cluster/version/platformStops.ts';
-import { asFailure, ignoring, type PluginError, nameSome } from '../../errors.ts';
-import type { Finding } from '../../cluster/finding.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { formatReference, parseReference, repositoryIn, type Reference } from '../../content/oci/reference.ts';
-import type { MirrorSets } from '../../content/registry/mirrors.ts';
-import type { Registries } from '../../content/registry/registries.ts';
-import type { ContentSource } from '../../content/store/store.ts';
-import { readPayloadPolicies } from '../../release/payload/featureGates.ts';
-import { readPayload } from '../../release/release.ts';
-import { isEnforcedByDefault, policiesFor, readImagePolicy } from '../../release/sigstore/imagePolicy.ts';
-import { checkReleaseImages, readerOf, type NamedImage } from '../../release/sigstore/releaseCheck.ts';
+import type { UpdatePlan } from '#bundle/verify';
+import type { Context } from '#context';
+import { blocks } from '#cluster/version';
+import { asFailure, ignoring, type PluginError, nameSome } from '#errors';
+import type { Finding } from '#cluster/finding';
+import { type Digest, formatReference, parseReference, repositoryIn, type Reference } from '#content/oci';
+import type { MirrorSets, Registries } from '#content/registry';
+import type { ContentSource } from '#content/store';
+import { readPayloadPolicies } from '#release/payload';
+import { readPayload } from '#release/release';
+import {
+  isEnforcedByDefault,
+  policiesFor,
+  readImagePolicy,
+  checkReleaseImages,
+  readerOf,
+  type NamedImage,
+} from '#release/sigstore';
 import { mirrorSetsOf, type ClusterSurvey } from './survey.ts';
 
 /** Access to the mirrors of a site. */

@@ -1,13 +1,12 @@
-import { fieldsOf, textOf } from '../../fields.ts';
-import type { UpdatePlan } from '../../bundle/verify/updatePlan.ts';
-import { isPluginError, nameSome } from '../../errors.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import { subjectOf, type Finding } from '../../cluster/finding.ts';
-import { blocks } from '../../cluster/version/platformStops.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { formatReference, parseReference } from '../../content/oci/reference.ts';
-import { readImageManifest, type ContentSource } from '../../content/store/store.ts';
-import { listSystemImages, needsStreams, type OSImageStreams } from '../../release/payload/osImageStreams.ts';
+import { fieldsOf, textOf } from '#fields';
+import type { UpdatePlan } from '#bundle/verify';
+import { isPluginError, nameSome } from '#errors';
+import type { Cluster } from '#cluster/client';
+import { subjectOf, type Finding } from '#cluster/finding';
+import { blocks } from '#cluster/version';
+import { type Digest, formatReference, parseReference } from '#content/oci';
+import { readImageManifest, type ContentSource } from '#content/store';
+import { listSystemImages, needsStreams, type OSImageStreams } from '#release/payload';
 import { SiteMirrors, type MirrorAccess } from './mirrorSignatures.ts';
 import { featureSetOf, hasMirrors, mirrorSetsOf, type ClusterSurvey } from './survey.ts';
 

@@ -1,11 +1,11 @@
-import { fieldsOf, textOf } from '../../fields.ts';
-import type { KubernetesObject } from '../../config/manifest.ts';
-import { conditionsOf } from '../../cluster/objects/storedObject.ts';
-import { subjectOf, type Check, type Finding, type Weight } from '../../cluster/finding.ts';
-import { blocks } from '../../cluster/version/platformStops.ts';
+import { fieldsOf, textOf } from '#fields';
+import type { KubernetesObject } from '#config/manifest';
+import { conditionsOf } from '#cluster/objects';
+import { subjectOf, type Check, type Finding, type Weight } from '#cluster/finding';
+import { blocks } from '#cluster/version';
 import { problemOf } from '../lint/rule.ts';
 import { rulesFor } from '../lint/rules.ts';
-import { shellCommand } from '../../text.ts';
+import { shellCommand } from '#text';
 
 const advice = {
   operator: (name: string): string =>

@@ -1,15 +1,18 @@
-import { fieldsAt, fieldsOf, textOf } from '../../fields.ts';
-import { ignoreFailure, ignoring, isPluginError } from '../../errors.ts';
-import type { StoredObject } from '../../cluster/objects/storedObject.ts';
-import { readClusterVersion } from '../../cluster/version/clusterVersion.ts';
-import { subjectOf, type Finding } from '../../cluster/finding.ts';
-import { blocks } from '../../cluster/version/platformStops.ts';
-import { formatOSImageStream, installedVersionOf, noStreamsAdvice } from '../../release/payload/osImageStreamObject.ts';
-import { needsStreams, type OSImageStreams } from '../../release/payload/osImageStreams.ts';
-import { isSameMinor } from '../../release/version.ts';
+import { fieldsAt, fieldsOf, textOf } from '#fields';
+import { ignoreFailure, ignoring, isPluginError } from '#errors';
+import { type StoredObject, listServed } from '#cluster/objects';
+import { readClusterVersion, blocks } from '#cluster/version';
+import { subjectOf, type Finding } from '#cluster/finding';
+import {
+  formatOSImageStream,
+  installedVersionOf,
+  noStreamsAdvice,
+  needsStreams,
+  type OSImageStreams,
+} from '#release/payload';
+import { isSameMinor } from '#release/version';
 import type { ImageSupply } from './versionCheck.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import { listServed } from '../../cluster/objects/servedObjects.ts';
+import type { Cluster } from '#cluster/client';
 
 /** What decides whether the operating system streams of a release can be described in a cluster. */
 export interface StreamSupply extends Pick<ImageSupply, 'mirrored' | 'featureSet'> {

@@ -1,14 +1,14 @@
-import { subjectOf, type Finding, type Weight } from '../../cluster/finding.ts';
-import type { MirrorSets } from '../../content/registry/mirrors.ts';
-import { parseReference } from '../../content/oci/reference.ts';
+import { subjectOf, type Finding, type Weight } from '#cluster/finding';
+import type { MirrorSets } from '#content/registry';
+import { parseReference } from '#content/oci';
 import { describeContainers, type Container } from '../lint/container.ts';
 import type { LintReport } from '../lint/lint.ts';
 import { problemOf, type Rule } from '../lint/rule.ts';
 import { allRules, imageByTag, pullAlways, pullLatest, unreadable } from '../lint/rules.ts';
 import { isPlatformPod, isReleaseImage, keyOf, type PodTemplate } from './podTemplate.ts';
-import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
-import { blocks } from '../../cluster/version/platformStops.ts';
-import type { StoredObject } from '../../cluster/objects/storedObject.ts';
+import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
+import { blocks } from '#cluster/version';
+import type { StoredObject } from '#cluster/objects';
 import { normalizeImage } from '../lint/image.ts';
 
 const advice = {

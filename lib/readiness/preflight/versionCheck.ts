@@ -1,9 +1,8 @@
-import { fieldsAt, textOf } from '../../fields.ts';
-import type { KubernetesObject } from '../../config/manifest.ts';
-import { isOlder, isSameMinor } from '../../release/version.ts';
-import { readClusterVersion } from '../../cluster/version/clusterVersion.ts';
-import { subjectOf, type Finding, type Weight } from '../../cluster/finding.ts';
-import { blocks } from '../../cluster/version/platformStops.ts';
+import { fieldsAt, textOf } from '#fields';
+import type { KubernetesObject } from '#config/manifest';
+import { isOlder, isSameMinor } from '#release/version';
+import { readClusterVersion, blocks } from '#cluster/version';
+import { subjectOf, type Finding, type Weight } from '#cluster/finding';
 import { findCondition, type ConditionRule } from './operatorCheck.ts';
 
 /** The release to update to. */

@@ -1,11 +1,11 @@
-import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
-import { nameSome } from '../../errors.ts';
-import { subjectOf, type Finding, type Weight } from '../../cluster/finding.ts';
-import { isSelected, type StoredObject } from '../../cluster/objects/storedObject.ts';
-import { blocks } from '../../cluster/version/platformStops.ts';
+import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '#fields';
+import { nameSome } from '#errors';
+import { subjectOf, type Finding, type Weight } from '#cluster/finding';
+import { isSelected, type StoredObject } from '#cluster/objects';
+import { blocks } from '#cluster/version';
 import type { ClusterSurvey } from './survey.ts';
 import { evaluate } from '@marcbachmann/cel-js';
-import { shellCommand } from '../../text.ts';
+import { shellCommand } from '#text';
 
 const advice = {
   none: (kind: string, name: string): string =>

@@ -1,13 +1,11 @@
 import { createReadStream, constants } from 'node:fs';
 import { lstat, stat, open, rm, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
-import { formatBytes } from '../../text.ts';
-import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
-import { writeDurably, renameDurably } from '../../content/files/atomicWrite.ts';
-import { checkSpace, describeWriteError } from '../../content/files/disk.ts';
-import { isMissing } from '../../content/files/fileRange.ts';
-import type { HostFiles } from '../../node/machine/hostFiles.ts';
+import { formatBytes } from '#text';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
+import { writeDurably, renameDurably, checkSpace, describeWriteError, isMissing } from '#content/files';
+import type { HostFiles } from '#node/machine';
 import { certificatePathsOf } from '../installation/installation.ts';
 import { readCertificates } from '../certificates/certificates.ts';
 import { copyDatabase, locateStorage, recoverDatabase } from '../change/database.ts';
@@ -32,7 +30,7 @@ import {
 import { listContent, packStorage } from './imageStorage.ts';
 import { scratchNames } from '../installation/stateFolder.ts';
 import { createHash } from 'node:crypto';
-import { endSize, roundToBlock } from '../../content/archive/tarLayout.ts';
+import { endSize, roundToBlock } from '#content/archive';
 
 /** The limit of the configuration and certificates together, in bytes: they are packed from memory. */
 const smallLimit = 64 * 1024 * 1024;

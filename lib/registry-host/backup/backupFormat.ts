@@ -1,4 +1,4 @@
-import { encodeHeader } from '../../content/archive/tarLayout.ts';
+import { encodeHeader } from '#content/archive';
 import { unitNames } from '../detect/scopes.ts';
 
 /** The registry that a backup is of. */

@@ -1,10 +1,9 @@
 import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
 import { open, type FileHandle } from 'node:fs/promises';
-import { isZero } from '../../content/archive/tarHeader.ts';
-import { endSize, roundToBlock } from '../../content/archive/tarLayout.ts';
-import { PluginError } from '../../errors.ts';
-import { describeReadError, readFully, readRange } from '../../content/files/fileRange.ts';
+import { isZero, endSize, roundToBlock } from '#content/archive';
+import { PluginError } from '#errors';
+import { describeReadError, readFully, readRange } from '#content/files';
 import {
   databaseEntries,
   headerOf,

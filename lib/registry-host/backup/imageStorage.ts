@@ -1,8 +1,7 @@
 import { join } from 'node:path';
-import { readTarStream } from '../../content/archive/tarStream.ts';
-import { encodeHeader, endSize, roundToBlock } from '../../content/archive/tarLayout.ts';
-import type { Context } from '../../context.ts';
-import type { HostCommands } from '../../node/machine/hostCommands.ts';
+import { readTarStream, encodeHeader, endSize, roundToBlock } from '#content/archive';
+import type { Context } from '#context';
+import type { HostCommands } from '#node/machine';
 import { imagesFolder, isBackupPath, type BackupEntry, type PackedFile } from './backupFormat.ts';
 import type { Backup } from './backupReader.ts';
 

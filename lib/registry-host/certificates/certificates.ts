@@ -1,12 +1,12 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
-import { messageOf, PluginError } from '../../errors.ts';
+import { messageOf, PluginError } from '#errors';
 import { certificatePathsOf, type CertificatePaths, type Installation } from '../installation/installation.ts';
-import type { HostFiles } from '../../node/machine/hostFiles.ts';
-import { listFlaws } from '../../certificates/issuing.ts';
+import type { HostFiles } from '#node/machine';
+import { listFlaws } from '#certificates';
 import { readState, type RecordedCertificate } from '../detect/registryState.ts';
-import { registryAuthorityConfigMap } from '../../config/certificateAuthority.ts';
-import { formatManifest } from '../../config/manifest.ts';
+import { registryAuthorityConfigMap } from '#config/certificateAuthority';
+import { formatManifest } from '#config/manifest';
 
 /**
  * The origin of a registry’s certificates.

@@ -1,6 +1,6 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
-import { PluginError, messageOf } from '../../errors.ts';
+import { PluginError, messageOf } from '#errors';
 import {
   hostsOf,
   isAhead,
@@ -13,7 +13,7 @@ import {
   isKeyOf,
 } from './certificates.ts';
 import type { FileChange } from '../installation/fileChange.ts';
-import type { HostFiles } from '../../node/machine/hostFiles.ts';
+import type { HostFiles } from '#node/machine';
 import type { Installation } from '../installation/installation.ts';
 import {
   createAuthority,
@@ -21,7 +21,7 @@ import {
   issueServerCertificate,
   reissueAuthority,
   type Authority,
-} from '../../certificates/issuing.ts';
+} from '#certificates';
 import type { RecordedCertificate } from '../detect/registryState.ts';
 
 /** Options of a renewal; times are in days. */

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
-import { ignoring, PluginError } from '../../errors.ts';
-import type { HostCommands } from '../../node/machine/hostCommands.ts';
+import { ignoring, PluginError } from '#errors';
+import type { HostCommands } from '#node/machine';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import type { HostAccess, Installation } from '../installation/installation.ts';
 import {

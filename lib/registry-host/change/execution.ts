@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { hintOf, isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { hintOf, isPluginError, messageOf, PluginError } from '#errors';
 import { detectInstallation } from '../detect/detect.ts';
 import { scratchNames } from '../installation/stateFolder.ts';
 import { replaceDatabase } from './database.ts';

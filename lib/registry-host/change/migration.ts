@@ -1,9 +1,8 @@
 import { chmod, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { PluginError } from '../../errors.ts';
-import { checkSpace } from '../../content/files/disk.ts';
-import type { HostCommands } from '../../node/machine/hostCommands.ts';
-import type { HostFiles } from '../../node/machine/hostFiles.ts';
+import { PluginError } from '#errors';
+import { checkSpace } from '#content/files';
+import type { HostCommands, HostFiles } from '#node/machine';
 import { editQuayConfiguration } from '../detect/configuration.ts';
 import { expandSpecifiers } from '../detect/detect.ts';
 import { importDump } from './sqliteImport.ts';

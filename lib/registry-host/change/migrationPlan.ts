@@ -1,5 +1,5 @@
 import type { Installation } from '../installation/installation.ts';
-import { PluginError } from '../../errors.ts';
+import { PluginError } from '#errors';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import { valuesOf } from '../detect/podmanCommand.ts';
 import { settingsOf, type Edit, type UnitFile } from '../detect/units.ts';

@@ -1,4 +1,4 @@
-import type { Context } from '../../context.ts';
+import type { Context } from '#context';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import type { DetectOptions } from '../detect/scopes.ts';
 import type { HostAccess } from '../installation/installation.ts';

@@ -1,4 +1,4 @@
-import { PluginError } from '../../errors.ts';
+import { PluginError } from '#errors';
 import { isAhead, type CertificateStatus } from '../certificates/certificates.ts';
 import type { Installation, ReleaseComponent } from '../installation/installation.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';

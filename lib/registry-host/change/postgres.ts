@@ -1,7 +1,7 @@
 import { createReadStream } from 'node:fs';
-import { ignoring, isPluginError, PluginError } from '../../errors.ts';
-import type { HostCommands } from '../../node/machine/hostCommands.ts';
-import { awaitDone } from '../../waiting.ts';
+import { ignoring, isPluginError, PluginError } from '#errors';
+import type { HostCommands } from '#node/machine';
+import { awaitDone } from '#waiting';
 import { readDump } from './sqliteImport.ts';
 import { requireAccount, type PostgresAccount } from './migrationPlan.ts';
 import type { ExecutionRequest } from './openRegistry.ts';

@@ -1,12 +1,11 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { PluginError } from '../../errors.ts';
-import { fieldsAt, textOf } from '../../fields.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
-import { goArchitecture, isOlder } from '../../release/version.ts';
-import { checkSpace } from '../../content/files/disk.ts';
-import type { HostCommands } from '../../node/machine/hostCommands.ts';
-import type { HostFiles } from '../../node/machine/hostFiles.ts';
+import { PluginError } from '#errors';
+import { fieldsAt, textOf } from '#fields';
+import { parseJson } from '#content/oci';
+import { goArchitecture, isOlder } from '#release/version';
+import { checkSpace } from '#content/files';
+import type { HostCommands, HostFiles } from '#node/machine';
 import { valuesOf } from '../detect/podmanCommand.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import { findImage, type ImageChange, type RegistryRelease } from '../releases/images.ts';

@@ -1,7 +1,7 @@
-import type { Context } from '../../context.ts';
-import { ignoring, PluginError } from '../../errors.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import type { HostCommands } from '../../node/machine/hostCommands.ts';
+import type { Context } from '#context';
+import { ignoring, PluginError } from '#errors';
+import type { Digest } from '#content/oci';
+import type { HostCommands } from '#node/machine';
 import { releaseComponents } from '../installation/installation.ts';
 import { findImage, type ImageChange, type RegistryRelease } from '../releases/images.ts';
 import { mirrorRegistryVersion, quayVersionOf } from '../installation/versions.ts';

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
-import type { Context } from '../../context.ts';
-import { hintOf, isPluginError, messageOf, PluginError } from '../../errors.ts';
-import { checkSpace } from '../../content/files/disk.ts';
+import type { Context } from '#context';
+import { hintOf, isPluginError, messageOf, PluginError } from '#errors';
+import { checkSpace } from '#content/files';
 import { findDatabase, findNewer, kindOf, stopDatabase } from './databaseKind.ts';
 import { undoMigration } from './migration.ts';
 import type { OpenRegistry } from './openRegistry.ts';

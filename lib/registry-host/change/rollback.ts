@@ -1,7 +1,7 @@
-import type { Context } from '../../context.ts';
-import { ignoring, isPluginError, PluginError } from '../../errors.ts';
-import type { HostFiles } from '../../node/machine/hostFiles.ts';
-import type { Digest } from '../../content/oci/digest.ts';
+import type { Context } from '#context';
+import { ignoring, isPluginError, PluginError } from '#errors';
+import type { HostFiles } from '#node/machine';
+import type { Digest } from '#content/oci';
 import type { Installation } from '../installation/installation.ts';
 import type { RegistryRelease } from '../releases/images.ts';
 import { isAhead, readCertificates } from '../certificates/certificates.ts';

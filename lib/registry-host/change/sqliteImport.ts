@@ -1,7 +1,7 @@
 import { open } from 'node:fs/promises';
 import type { DatabaseSync, SQLInputValue } from 'node:sqlite';
-import { fieldsOf, textOf } from '../../fields.ts';
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
+import { fieldsOf, textOf } from '#fields';
+import { isPluginError, messageOf, PluginError } from '#errors';
 import { StringDecoder } from 'node:string_decoder';
 
 /** The declared types of the columns of a table, by name. */

@@ -1,13 +1,12 @@
 import { readCertificates, type HostCertificates } from '../certificates/certificates.ts';
-import type { HostCommands } from '../../node/machine/hostCommands.ts';
-import type { HostFiles } from '../../node/machine/hostFiles.ts';
+import type { HostCommands, HostFiles } from '#node/machine';
 import {
   defaultSqliteStorage,
   releaseComponents,
   type HostAccess,
   type ReleaseComponent,
 } from '../installation/installation.ts';
-import { type DetectedInstallation } from '../detect/detect.ts';
+import type { DetectedInstallation } from '../detect/detect.ts';
 import { listImageChanges, planUpgrade, type UpgradePlan } from './plan.ts';
 import { listMissingUnits } from '../releases/missingUnits.ts';
 import { findUnmetNeeds } from './readiness.ts';
@@ -15,7 +14,7 @@ import { findImage, type RegistryRelease, type TargetImages } from '../releases/
 import { readState } from '../detect/registryState.ts';
 import { findRenewals, type RenewalNeed, type RenewalOptions } from '../certificates/renewal.ts';
 import { join } from 'node:path';
-import { measureFree } from '../../content/files/disk.ts';
+import { measureFree } from '#content/files';
 import { stateFolderOf } from '../installation/stateFolder.ts';
 import { findDatabase } from './databaseKind.ts';
 import { UpgradeRecords } from './upgradeRecords.ts';

@@ -1,10 +1,9 @@
 import { rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
 import { checkWritable, removeFile } from '../installation/fileChange.ts';
-import type { HostCommands, Scope } from '../../node/machine/hostCommands.ts';
-import type { HostFiles } from '../../node/machine/hostFiles.ts';
+import type { HostCommands, Scope, HostFiles } from '#node/machine';
 import type { Inherited } from '../installation/installation.ts';
 import { configMountOf, findCommand, mountOf } from '../detect/detect.ts';
 import {

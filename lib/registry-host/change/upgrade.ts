@@ -1,6 +1,6 @@
-import { PluginError } from '../../errors.ts';
-import type { Context } from '../../context.ts';
-import type { Digest } from '../../content/oci/digest.ts';
+import { PluginError } from '#errors';
+import type { Context } from '#context';
+import type { Digest } from '#content/oci';
 import { findDatabase } from './databaseKind.ts';
 import { changeRegistry, resumeUnfinished } from './execution.ts';
 import { lockRegistry, type ExecutionRequest } from './openRegistry.ts';
@@ -15,7 +15,7 @@ import {
 } from '../releases/images.ts';
 import { editQuayConfiguration } from '../detect/configuration.ts';
 import { detectInstallation, type DetectedInstallation } from '../detect/detect.ts';
-import type { HostFiles } from '../../node/machine/hostFiles.ts';
+import type { HostFiles } from '#node/machine';
 import { prepareMigration } from './migration.ts';
 import { sqliteUri } from './migrationPlan.ts';
 import { listMissingUnits, writeMissingUnits } from '../releases/missingUnits.ts';

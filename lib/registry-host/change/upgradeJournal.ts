@@ -1,8 +1,8 @@
 import type { ImageRename } from '../releases/images.ts';
 import { dirname, join } from 'node:path';
-import { PluginError } from '../../errors.ts';
-import { fieldsWith, isCount, isFlag, isText, listWith, optional, type Test } from '../../fields.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
+import { PluginError } from '#errors';
+import { fieldsWith, isCount, isFlag, isText, listWith, optional, type Test } from '#fields';
+import { parseJson } from '#content/oci';
 import { certificatePathsOf, type Installation } from '../installation/installation.ts';
 import type { FileAttributes, FileChange } from '../installation/fileChange.ts';
 import { unitNames } from '../detect/scopes.ts';

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { PluginError } from '../../errors.ts';
+import { PluginError } from '#errors';
 import {
   checkWritable,
   readWithAttributes,
@@ -11,7 +11,7 @@ import {
   type FileChange,
   type FileCopy,
 } from '../installation/fileChange.ts';
-import type { ConfinedPath, HostFiles } from '../../node/machine/hostFiles.ts';
+import type { ConfinedPath, HostFiles } from '#node/machine';
 import { StateFolder } from '../installation/stateFolder.ts';
 import {
   folderOfFile,
@@ -23,8 +23,8 @@ import {
   type UpgradeJournal,
   type UpgradePhase,
 } from './upgradeJournal.ts';
-import { isText, listWith } from '../../fields.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
+import { isText, listWith } from '#fields';
+import { parseJson } from '#content/oci';
 
 const journalName = 'journal.json';
 

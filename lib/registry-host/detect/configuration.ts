@@ -1,5 +1,5 @@
-import { readScalars, type DocumentScalar } from '../../content/files/documents.ts';
-import { messageOf, PluginError } from '../../errors.ts';
+import { readScalars, type DocumentScalar } from '#content/files';
+import { messageOf, PluginError } from '#errors';
 import type { Inherited } from '../installation/installation.ts';
 import { applyEdits } from './units.ts';
 

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
-import { PluginError } from '../../errors.ts';
+import { PluginError } from '#errors';
 import { publishedPort, readQuayConfiguration, splitHostname, type Configuration } from './configuration.ts';
-import type { HostFiles } from '../../node/machine/hostFiles.ts';
+import type { HostFiles } from '#node/machine';
 import type { Addition, Component, Inherited, Installation } from '../installation/installation.ts';
 import { parsePodmanCommand, publishesOf, valuesOf, type PodmanCommand } from './podmanCommand.ts';
 import { findUnits, type DetectOptions } from './scopes.ts';

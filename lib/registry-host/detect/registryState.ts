@@ -1,10 +1,10 @@
 import { X509Certificate } from 'node:crypto';
 import { join } from 'node:path';
-import { fieldsWith, isFields, isText, listWith, optional, type Test } from '../../fields.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
+import { fieldsWith, isFields, isText, listWith, optional, type Test } from '#fields';
+import { parseJson } from '#content/oci';
 import { certificatePathsOf, type Installation, type ReleaseComponent } from '../installation/installation.ts';
 import { sha256Of, type FileChange } from '../installation/fileChange.ts';
-import type { HostFiles } from '../../node/machine/hostFiles.ts';
+import type { HostFiles } from '#node/machine';
 import type { DetectedInstallation } from './detect.ts';
 import { StateFolder } from '../installation/stateFolder.ts';
 

@@ -1,11 +1,10 @@
 import { join } from 'node:path';
-import { PluginError } from '../../errors.ts';
-import type { HostFiles, ConfinedPath } from '../../node/machine/hostFiles.ts';
-import type { Scope } from '../../node/machine/hostCommands.ts';
+import { PluginError } from '#errors';
+import type { HostFiles, ConfinedPath, Scope } from '#node/machine';
 import { parseUnitFile, type Unit, type UnitFile } from './units.ts';
-import { fieldsWith, isText, listWith, type Test } from '../../fields.ts';
+import { fieldsWith, isText, listWith, type Test } from '#fields';
 import { removeFile, replaceFile } from '../installation/fileChange.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
+import { parseJson } from '#content/oci';
 
 /** The places to search for an installation. */
 export interface DetectOptions {

@@ -2,10 +2,8 @@ import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { writeAtomically } from '../../content/files/atomicWrite.ts';
-import { describeWriteError } from '../../content/files/disk.ts';
-import { readWhole } from '../../content/files/smallFile.ts';
-import { fileLimit, type ConfinedPath, HostFiles } from '../../node/machine/hostFiles.ts';
+import { writeAtomically, describeWriteError, readWhole } from '#content/files';
+import { fileLimit, type ConfinedPath, HostFiles } from '#node/machine';
 
 /** New content of a file of the host. */
 export interface FileChange {

@@ -1,8 +1,7 @@
-import type { HostCommands, Scope } from '../../node/machine/hostCommands.ts';
-import type { HostFiles } from '../../node/machine/hostFiles.ts';
+import type { HostCommands, Scope, HostFiles } from '#node/machine';
 import { isIPv6 } from 'node:net';
 import { join } from 'node:path';
-import type { Reference } from '../../content/oci/reference.ts';
+import type { Reference } from '#content/oci';
 
 /** The files and the programs of a host. */
 export interface HostAccess {

@@ -1,12 +1,10 @@
 import type { Stats } from 'node:fs';
 import { rename, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { PluginError } from '../../errors.ts';
-import { describeWriteError } from '../../content/files/disk.ts';
-import { takeLock } from '../../content/files/lock.ts';
+import { PluginError } from '#errors';
+import { describeWriteError, takeLock } from '#content/files';
 import { passMissing, replaceFile } from './fileChange.ts';
-import type { ConfinedPath, HostFiles } from '../../node/machine/hostFiles.ts';
-import type { HostFolder } from '../../node/machine/hostFolder.ts';
+import type { ConfinedPath, HostFiles, HostFolder } from '#node/machine';
 import type { Installation } from './installation.ts';
 
 /** Files and folders in the state of this program that only a run in progress needs. */

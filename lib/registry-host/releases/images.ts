@@ -1,11 +1,10 @@
 import { stat } from 'node:fs/promises';
-import type { Bundle } from '../../bundle/open/bundle.ts';
-import type { Context } from '../../context.ts';
-import { isPluginError, PluginError } from '../../errors.ts';
-import type { Architecture } from '../../release/version.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import type { HostCommands } from '../../node/machine/hostCommands.ts';
-import type { HostFiles } from '../../node/machine/hostFiles.ts';
+import type { Bundle } from '#bundle/open';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
+import type { Architecture } from '#release/version';
+import type { Digest } from '#content/oci';
+import type { HostCommands, HostFiles } from '#node/machine';
 import { releaseComponents, type Installation, type ReleaseComponent } from '../installation/installation.ts';
 
 /** The images in podman after loading. */

@@ -3,8 +3,7 @@ import { missingUnitsOf, type DetectedInstallation } from '../detect/detect.ts';
 import { replaceFile } from '../installation/fileChange.ts';
 import type { TargetImages } from './images.ts';
 import { imagesOfVersion } from '../installation/versions.ts';
-import type { HostCommands } from '../../node/machine/hostCommands.ts';
-import type { HostFiles } from '../../node/machine/hostFiles.ts';
+import type { HostCommands, HostFiles } from '#node/machine';
 
 /** A unit that another one requires and that is missing. */
 export interface MissingUnit {

@@ -1,21 +1,15 @@
 import { join } from 'node:path';
-import { gatherContents } from '../../bundle/create/contents.ts';
-import type { BundleImage } from '../../bundle/metadata/images.ts';
-import { writeBundle, layOutBundle } from '../../bundle/create/writeBundle.ts';
-import type { BundleMetadata } from '../../bundle/metadata/metadata.ts';
-import type { BundleOrigin } from '../../bundle/create/origin.ts';
-import type { Context } from '../../context.ts';
-import { PluginError, firstMessage } from '../../errors.ts';
-import { isIndex, parseManifest } from '../../content/oci/descriptor.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { formatReference, parseReference } from '../../content/oci/reference.ts';
-import { componentTag, goArchitecture, releaseTag, type Architecture } from '../../release/version.ts';
-import { readContent } from '../../content/store/store.ts';
+import { gatherContents, writeBundle, layOutBundle, type BundleOrigin } from '#bundle/create';
+import type { BundleImage, BundleMetadata } from '#bundle/metadata';
+import type { Context } from '#context';
+import { PluginError, firstMessage } from '#errors';
+import { isIndex, parseManifest, type Digest, formatReference, parseReference } from '#content/oci';
+import { componentTag, goArchitecture, releaseTag, type Architecture } from '#release/version';
+import { readContent } from '#content/store';
 import { releaseComponents, type ReleaseComponent } from '../installation/installation.ts';
 import type { TargetImages } from './images.ts';
-import type { Bundle } from '../../bundle/open/bundle.ts';
-import { scanContent, Walk } from '../../bundle/verify/scan.ts';
-import { readDigestFile } from '../../bundle/open/sidecars.ts';
+import { type Bundle, readDigestFile } from '#bundle/open';
+import { scanContent, Walk } from '#bundle/verify';
 
 /** The content and destination of a bundle. */
 interface RegistryBundleRequest {

@@ -1,11 +1,18 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Context } from '../../context.ts';
-import { ignoring, PluginError, isPluginError } from '../../errors.ts';
-import type { Reference } from '../../content/oci/reference.ts';
-import { parseLocation } from '../../content/store/location.ts';
-import { OciLayout, ociLayoutFile } from '../../content/store/ociLayout.ts';
-import { type ContentSource, readContent, type ContentStore } from '../../content/store/store.ts';
+import type { Context } from '#context';
+import { ignoring, PluginError, isPluginError } from '#errors';
+import { type Reference, isIndex, parseManifest, sumSizes, hexOf, type Digest } from '#content/oci';
+import {
+  parseLocation,
+  OciLayout,
+  ociLayoutFile,
+  type ContentSource,
+  readContent,
+  type ContentStore,
+  releaseRepository,
+  ImageGraphReader,
+} from '#content/store';
 import { isInstallerArchive, openInstallerRelease } from './installerRelease.ts';
 import {
   type RegistryRelease,
@@ -14,21 +21,16 @@ import {
   type ImageChange,
   type ReleaseImage,
 } from './images.ts';
-import { openBundle } from '../../bundle/open/open.ts';
-import { parseArchitecture } from '../../release/version.ts';
+import { openBundle, type Bundle } from '#bundle/open';
+import { parseArchitecture } from '#release/version';
 import { imagesOfBundle, checkRegistryBundle } from './registryBundle.ts';
-import { isIndex, parseManifest, sumSizes } from '../../content/oci/descriptor.ts';
 import { invalidRelease, readReleaseList, formatReleaseList } from './releaseList.ts';
 import { compareTags } from '../installation/versions.ts';
-import { hexOf, type Digest } from '../../content/oci/digest.ts';
-import { releaseRepository } from '../../content/store/directory.ts';
-import { serveContent, type ContentServer } from '../../content/server/server.ts';
-import type { HostCommands } from '../../node/machine/hostCommands.ts';
+import { serveContent, type ContentServer } from '#content/server';
+import type { HostCommands } from '#node/machine';
 import type { ReleaseComponent } from '../installation/installation.ts';
 import { Readable } from 'node:stream';
-import type { Bundle } from '../../bundle/open/bundle.ts';
-import { copyImages, type Image } from '../../content/copy/copy.ts';
-import { ImageGraphReader } from '../../content/store/imageGraph.ts';
+import { copyImages, type Image } from '#content/copy';
 
 /** A repository of a registry, open for reading. */
 export interface OpenedRepository {

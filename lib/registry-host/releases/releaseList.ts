@@ -1,7 +1,6 @@
-import { PluginError } from '../../errors.ts';
-import { mediaTypes, parseManifest, type Descriptor } from '../../content/oci/descriptor.ts';
-import { digestOf, type Digest } from '../../content/oci/digest.ts';
-import { architectures, goArchitecture, type Architecture } from '../../release/version.ts';
+import { PluginError } from '#errors';
+import { mediaTypes, parseManifest, type Descriptor, digestOf, type Digest } from '#content/oci';
+import { architectures, goArchitecture, type Architecture } from '#release/version';
 import { releaseComponents, type ReleaseComponent } from '../installation/installation.ts';
 
 /** A release of the mirror registry, from its manifest list. */

@@ -1,13 +1,10 @@
 import { basename, dirname } from 'node:path/posix';
-import { isFile, readLayer, type LayerEntry } from '../../content/archive/layerReader.ts';
-import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
-import { fieldsAt, fieldsOf, textsOf, isFields, listOf, textOf, type Fields } from '../../fields.ts';
-import type { Descriptor } from '../../content/oci/descriptor.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
-import type { BaseImage } from '../../content/store/derivedImage.ts';
-import { readContent, readImageManifest } from '../../content/store/store.ts';
+import { isFile, readLayer, type LayerEntry } from '#content/archive';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
+import { fieldsAt, fieldsOf, textsOf, isFields, listOf, textOf, type Fields } from '#fields';
+import { type Descriptor, type Digest, parseJson } from '#content/oci';
+import { type BaseImage, readContent, readImageManifest } from '#content/store';
 import { DocumentSplitter, type CatalogDocument } from './documentSplitter.ts';
 
 /** A catalog of operators in an image: a file-based catalog, as `opm` defines it. */

@@ -1,11 +1,9 @@
-import { makeLayer } from '../../content/archive/layerReader.ts';
-import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
-import { fieldsAt } from '../../fields.ts';
-import { isIndex } from '../../content/oci/descriptor.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { deriveImage, listPlatforms, type BaseImage, type DerivedImage } from '../../content/store/derivedImage.ts';
-import { readImageManifest } from '../../content/store/store.ts';
+import { makeLayer } from '#content/archive';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
+import { fieldsAt } from '#fields';
+import { isIndex, type Digest } from '#content/oci';
+import { deriveImage, listPlatforms, type BaseImage, type DerivedImage, readImageManifest } from '#content/store';
 import { readCatalog, readPackageDocuments, type Catalog, packageOf } from './catalog.ts';
 import type { CatalogDocument } from './documentSplitter.ts';
 import { selectOperators, type OperatorRequest, type SelectedPackage, type Selection } from './selection.ts';

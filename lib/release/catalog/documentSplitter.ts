@@ -1,7 +1,7 @@
-import type { EntryContent } from '../../content/archive/layerReader.ts';
-import { messageOf, PluginError } from '../../errors.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
-import { readDocuments } from '../../content/files/documents.ts';
+import type { EntryContent } from '#content/archive';
+import { messageOf, PluginError } from '#errors';
+import { parseJson } from '#content/oci';
+import { readDocuments } from '#content/files';
 
 /** One document of a file-based catalog: its value, and its text as JSON. */
 export interface CatalogDocument {

@@ -1,4 +1,4 @@
-import { PluginError, nameSome } from '../../errors.ts';
+import { PluginError, nameSome } from '#errors';
 import { satisfiesRange, isSameVersion } from '../version.ts';
 import type { Catalog, CatalogBundle, CatalogPackage, ChannelEntry, Requirement } from './catalog.ts';
 

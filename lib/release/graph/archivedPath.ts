@@ -1,6 +1,6 @@
-import type { Context } from '../../context.ts';
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
-import { fieldsOf, textOf } from '../../fields.ts';
+import type { Context } from '#context';
+import { isPluginError, messageOf, PluginError } from '#errors';
+import { fieldsOf, textOf } from '#fields';
 import type { Release } from '../release.ts';
 import { channelSeries, goArchitecture, parseVersion } from '../version.ts';
 import { channelsIn, openGraphData, parseGraphFile } from './channels.ts';

@@ -1,9 +1,7 @@
-import { checkInterrupted, type Context } from '../../context.ts';
-import { asFailure, messageOf, PluginError } from '../../errors.ts';
-import { formatReference, parseReference } from '../../content/oci/reference.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
-import { formatUrl } from '../../content/http/networkErrors.ts';
-import type { FetchFile } from '../../content/http/fetchFile.ts';
+import { checkInterrupted, type Context } from '#context';
+import { asFailure, messageOf, PluginError } from '#errors';
+import { formatReference, parseReference, parseJson } from '#content/oci';
+import { formatUrl, type FetchFile } from '#content/http';
 import { channelsOf, goArchitecture, parseVersion, releaseTag, unknownVersion, type Architecture } from '../version.ts';
 import { parseUpdateGraph, type GraphNode, type UpdateGraph } from './updateGraph.ts';
 

@@ -3,14 +3,13 @@ import { Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { createGunzip } from 'node:zlib';
 import { Parser, type ReadEntry } from 'tar';
-import { isPluginError, messageOf, PluginError } from '../../errors.ts';
-import { formatUrl } from '../../content/http/networkErrors.ts';
-import type { FetchFile } from '../../content/http/fetchFile.ts';
-import { readSmallFile } from '../../content/files/smallFile.ts';
-import type { Context } from '../../context.ts';
-import { deriveImage, type BaseImage, type DerivedImage, type Layer } from '../../content/store/derivedImage.ts';
-import { makeLayer } from '../../content/archive/layerReader.ts';
-import { hexOf, type Digest } from '../../content/oci/digest.ts';
+import { isPluginError, messageOf, PluginError } from '#errors';
+import { formatUrl, type FetchFile } from '#content/http';
+import { readSmallFile } from '#content/files';
+import type { Context } from '#context';
+import { deriveImage, type BaseImage, type DerivedImage, type Layer } from '#content/store';
+import { makeLayer } from '#content/archive';
+import { hexOf, type Digest } from '#content/oci';
 
 /** The URL of the graph data of all releases, a gzipped tar. */
 const publicGraphData = 'https://api.openshift.com/api/upgrades_info/graph-data';

@@ -1,4 +1,4 @@
-import { fieldsOf } from '../../fields.ts';
+import { fieldsOf } from '#fields';
 import { compareVersions, isVersion } from '../version.ts';
 
 /** A release in an update graph. */

@@ -1,5 +1,5 @@
-import type { Context } from '../../context.ts';
-import { fieldsOf } from '../../fields.ts';
+import type { Context } from '#context';
+import { fieldsOf } from '#fields';
 import { type PayloadFiles, readPayloadObjects } from './payload.ts';
 import { compareVersions, isOlder, isSameMinor } from '../version.ts';
 

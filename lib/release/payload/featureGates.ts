@@ -1,5 +1,5 @@
-import type { Context } from '../../context.ts';
-import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
+import type { Context } from '#context';
+import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
 import { exclusionOf, featureSets, listedFeatureSets, selfManaged, type ManifestFilter } from './manifestFilter.ts';
 import { type PayloadFiles, readPayloadObjects } from './payload.ts';
 import { majorOf } from '../version.ts';

@@ -1,4 +1,4 @@
-import { fieldsAt, fieldsOf, textOf, type Fields } from '../../fields.ts';
+import { fieldsAt, fieldsOf, textOf, type Fields } from '#fields';
 
 /** The profile of self-managed clusters (cluster-version-operator, DefaultClusterProfile). */
 export const selfManaged = 'self-managed-high-availability';

@@ -1,7 +1,5 @@
-import { PluginError, messageOf } from '../../errors.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { formatReference, parseReference, type Reference } from '../../content/oci/reference.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
+import { PluginError, messageOf } from '#errors';
+import { type Digest, formatReference, parseReference, type Reference, parseJson } from '#content/oci';
 import type { PayloadFiles } from './payload.ts';
 import { parseVersion } from '../version.ts';
 

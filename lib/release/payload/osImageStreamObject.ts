@@ -1,5 +1,5 @@
-import { PluginError } from '../../errors.ts';
-import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '../../fields.ts';
+import { PluginError } from '#errors';
+import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '#fields';
 import type { OSImageStreams, OSImageStreamSet } from './osImageStreams.ts';
 import { majorOf } from '../version.ts';
 

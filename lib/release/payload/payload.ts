@@ -1,11 +1,10 @@
-import { isFile, readLayer, type EntryContent, type LayerEntry } from '../../content/archive/layerReader.ts';
-import type { Context } from '../../context.ts';
-import { PluginError, messageOf } from '../../errors.ts';
-import type { Descriptor, Manifest } from '../../content/oci/descriptor.ts';
-import type { ContentSource } from '../../content/store/store.ts';
-import { fieldsOf, isFields, type Fields } from '../../fields.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
-import { readDocuments } from '../../content/files/documents.ts';
+import { isFile, readLayer, type EntryContent, type LayerEntry } from '#content/archive';
+import type { Context } from '#context';
+import { PluginError, messageOf } from '#errors';
+import { type Descriptor, type Manifest, parseJson } from '#content/oci';
+import type { ContentSource } from '#content/store';
+import { fieldsOf, isFields, type Fields } from '#fields';
+import { readDocuments } from '#content/files';
 
 /**
  * The files of a payload's `release-manifests` folder by their names, in the order of the archive, from the top layer.

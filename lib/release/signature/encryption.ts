@@ -1,5 +1,5 @@
-import { messageOf, PluginError } from '../../errors.ts';
-import { readSmallFile } from '../../content/files/smallFile.ts';
+import { messageOf, PluginError } from '#errors';
+import { readSmallFile } from '#content/files';
 import { readKeys } from './keyring.ts';
 import { fingerprintOf } from './signature.ts';
 

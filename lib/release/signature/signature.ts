@@ -1,7 +1,7 @@
 import { createHash, verify, createPublicKey, type KeyObject } from 'node:crypto';
 import type { Key, KeyID, PublicKeyPacket, Subkey } from 'openpgp';
-import { messageOf } from '../../errors.ts';
-import type { Digest } from '../../content/oci/digest.ts';
+import { messageOf } from '#errors';
+import type { Digest } from '#content/oci';
 import {
   SignatureRefusal,
   type RefusalKind,

@@ -1,12 +1,11 @@
 import { stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { checkInterrupted, type Context } from '../../context.ts';
-import { asFailure, ignoring, PluginError } from '../../errors.ts';
-import { hexOf, type Digest } from '../../content/oci/digest.ts';
-import { isHttp, type FetchFile } from '../../content/http/fetchFile.ts';
-import { formatUrl } from '../../content/http/networkErrors.ts';
-import { readSmallFile } from '../../content/files/smallFile.ts';
+import { checkInterrupted, type Context } from '#context';
+import { asFailure, ignoring, PluginError } from '#errors';
+import { hexOf, type Digest } from '#content/oci';
+import { isHttp, type FetchFile, formatUrl } from '#content/http';
+import { readSmallFile } from '#content/files';
 
 /** The response of a signature store. */
 export interface StoreAnswer {

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
-import { fieldsAt } from '../../fields.ts';
-import { formatReference, type Reference, parseReference } from '../../content/oci/reference.ts';
+import { fieldsAt } from '#fields';
+import { formatReference, type Reference, parseReference } from '#content/oci';
 import { readTrustRoot, type TrustRoot } from './trustRoot.ts';
 
 /** A policy for signatures of the images in some scopes (config.openshift.io ClusterImagePolicy, ImagePolicy). */

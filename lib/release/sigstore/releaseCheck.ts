@@ -1,12 +1,16 @@
-import { checkInterrupted, type Context } from '../../context.ts';
-import { ignoring, PluginError, nameSome } from '../../errors.ts';
-import { RequestLimiter } from '../../content/http/requestLimiter.ts';
-import { attachmentTag } from '../../content/oci/attachment.ts';
-import { isIndex, sumSizes, type Descriptor, type Manifest } from '../../content/oci/descriptor.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import type { Reference } from '../../content/oci/reference.ts';
-import type { StoredManifests } from '../../content/store/imageGraph.ts';
-import { readContent, readImageManifest, type ContentSource } from '../../content/store/store.ts';
+import { checkInterrupted, type Context } from '#context';
+import { ignoring, PluginError, nameSome } from '#errors';
+import { RequestLimiter } from '#content/http';
+import {
+  attachmentTag,
+  isIndex,
+  sumSizes,
+  type Descriptor,
+  type Manifest,
+  type Digest,
+  type Reference,
+} from '#content/oci';
+import { type StoredManifests, readContent, readImageManifest, type ContentSource } from '#content/store';
 import { isEnforcedByDefault, policiesFor, type ImagePolicy } from './imagePolicy.ts';
 import { payloadLimit, payloadType, findSignatureFault, type SignedImage } from './sigstoreSignature.ts';
 

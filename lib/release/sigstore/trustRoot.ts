@@ -1,5 +1,5 @@
-import { messageOf } from '../../errors.ts';
-import { fieldsAt, textOf } from '../../fields.ts';
+import { messageOf } from '#errors';
+import { fieldsAt, textOf } from '#fields';
 import { readPolicyKey, type PolicyKey } from './policyKey.ts';
 import { decodeBase64 } from './strictJson.ts';
 

@@ -1,5 +1,5 @@
-import type { VerifyTrust } from '../../bundle/open/signatureCheck.ts';
-import type { Context } from '../../context.ts';
+import type { VerifyTrust } from '#bundle/open';
+import type { Context } from '#context';
 import { BundleCache } from './bundleCache.ts';
 import { AgentBackup } from './agentBackup.ts';
 import { AgentImages } from './agentImages.ts';
@@ -12,7 +12,7 @@ import { DriveReports } from './driveReports.ts';
 import { AgentServer, type AgentServerOptions } from './agentServer.ts';
 import { ImageServing } from './imageServing.ts';
 import { readMirrorState } from '../record/nodeReport.ts';
-import type { Cluster } from '../../cluster/client.ts';
+import type { Cluster } from '#cluster/client';
 
 /** Settings of a node agent. */
 export interface AgentSettings {

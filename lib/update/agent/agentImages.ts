@@ -1,25 +1,25 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Bundle } from '../../bundle/open/bundle.ts';
-import { describeMissingBlobs } from '../../bundle/open/deltaBase.ts';
-import type { Context } from '../../context.ts';
-import { ignoreFailure, PluginError, nameSome } from '../../errors.ts';
-import { measureFree } from '../../content/files/disk.ts';
-import { stayAboveFloor } from '../../node/images/diskFloor.ts';
-import { pathOnHost, type Host, nodeStateFolder } from '../../node/machine/host.ts';
-import { runProgram, runProgramWithin } from '../../node/machine/programs.ts';
-import { HostStorage } from '../../node/images/hostStorage.ts';
-import type { StoreImage, StoreIndex } from '../../node/images/imageStore.ts';
-import { LayerCheck, type DamagedImage } from '../../node/images/layerCheck.ts';
+import { type Bundle, describeMissingBlobs } from '#bundle/open';
+import type { Context } from '#context';
+import { ignoreFailure, PluginError, nameSome } from '#errors';
+import { measureFree } from '#content/files';
 import {
+  stayAboveFloor,
+  HostStorage,
+  type StoreImage,
+  type StoreIndex,
+  LayerCheck,
+  type DamagedImage,
   completeToLoad,
   isUnsynced,
   listMissingBaseBlobs,
   loadBundle,
   type LoadOptions,
-} from '../../node/images/load.ts';
-import { removeDamagedImages } from '../../node/images/storeRepair.ts';
-import { storeImagesOf } from '../../node/images/loadPlan.ts';
+  removeDamagedImages,
+  storeImagesOf,
+} from '#node/images';
+import { pathOnHost, type Host, nodeStateFolder, runProgram, runProgramWithin } from '#node/machine';
 import {
   holdImages,
   readHold,
@@ -27,10 +27,12 @@ import {
   releaseImages,
   unpinReleases,
   writePins,
-} from '../../node/runtime/pins.ts';
-import { listUnpinnable } from '../../readiness/nodes/pinnedImageSets.ts';
+  findGuardedImages,
+  removeRecord,
+  type GuardedImage,
+} from '#node/runtime';
+import { listUnpinnable } from '#readiness/nodes';
 import type { BundleFacts } from '../record/bundleFacts.ts';
-import { findGuardedImages, removeRecord, type GuardedImage } from '../../node/runtime/pullRecords.ts';
 import { isAtLeast, type NodeProgress, type UpgradeBundle } from '../record/upgradeBundle.ts';
 import { checkStage, type BundleSource, type NodeState } from './nodeState.ts';
 

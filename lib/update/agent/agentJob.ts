@@ -1,5 +1,5 @@
-import type { Context } from '../../context.ts';
-import { isPluginError, messageOf, type ErrorCode } from '../../errors.ts';
+import type { Context } from '#context';
+import { isPluginError, messageOf, type ErrorCode } from '#errors';
 import type { Share } from '../screen/screenText.ts';
 
 /** The pauses after failed jobs, in milliseconds. Each pause is twice as long as the one before. */

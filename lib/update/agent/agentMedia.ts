@@ -1,13 +1,14 @@
 import { realpath, stat, readFile } from 'node:fs/promises';
 import { basename, dirname, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Context } from '../../context.ts';
-import { asFailure, isPluginError, messageOf } from '../../errors.ts';
-import { DeviceEvents, Media, type MediaOptions } from '../../node/media/media.ts';
-import { HungDevices } from '../../node/media/blockDevices.ts';
-import { mountLock } from '../../node/media/privateMounts.ts';
-import { pathOnHost, type Host } from '../../node/machine/host.ts';
+import type { Context } from '#context';
+import { asFailure, isPluginError, messageOf } from '#errors';
 import {
+  DeviceEvents,
+  Media,
+  type MediaOptions,
+  HungDevices,
+  mountLock,
   examineFiles,
   listFiles,
   readHead,
@@ -15,10 +16,10 @@ import {
   type FoundBundle,
   type Rejected,
   type RejectedKind,
-} from '../../node/media/medium.ts';
-import type { WrittenReport } from '../../node/media/reportWriter.ts';
-import { readHolder } from '../../content/files/lock.ts';
-import { runProgram } from '../../node/machine/programs.ts';
+  type WrittenReport,
+} from '#node/media';
+import { pathOnHost, type Host, runProgram } from '#node/machine';
+import { readHolder } from '#content/files';
 
 /** The places where an agent searches for bundles. */
 export interface AgentMediaOptions extends MediaOptions {

@@ -1,9 +1,8 @@
-import type { Context, TransferEvent } from '../../context.ts';
-import { asFailure, ignoreFailure, isPluginError, messageOf } from '../../errors.ts';
-import type { FoundBundle } from '../../node/media/medium.ts';
-import { sumSizes } from '../../content/oci/descriptor.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { serveBaseBlobs } from '../../node/transfer/baseBlobs.ts';
+import type { Context, TransferEvent } from '#context';
+import { asFailure, ignoreFailure, isPluginError, messageOf } from '#errors';
+import type { FoundBundle } from '#node/media';
+import { sumSizes, type Digest } from '#content/oci';
+import { serveBaseBlobs } from '#node/transfer';
 import { type BundleFacts, describeMismatch, parseOutline } from '../record/bundleFacts.ts';
 import type { NodeReport } from '../record/nodeReport.ts';
 import { chooseFacts } from '../record/extraImages.ts';

@@ -1,13 +1,11 @@
-import type { Context, TransferEvent } from '../../context.ts';
-import { isPluginError, messageOf, PluginError, type ErrorCode } from '../../errors.ts';
-import type { BlobRecord } from '../../bundle/metadata/metadata.ts';
-import type { BundleOutline } from '../../node/contentCheck.ts';
-import { baseBlobsPath, replicaPath } from '../../node/transfer/replica.ts';
-import { Transfer, type WantedContent } from '../../node/transfer/transfer.ts';
-import { hexOf, type Digest } from '../../content/oci/digest.ts';
-import { Connections } from '../../content/http/connections.ts';
-import { clientTlsOf, derivePreSharedKey } from '../../content/http/certificates.ts';
-import type { Cluster } from '../../cluster/client.ts';
+import type { Context, TransferEvent } from '#context';
+import { isPluginError, messageOf, PluginError, type ErrorCode } from '#errors';
+import type { BlobRecord } from '#bundle/metadata';
+import type { BundleOutline } from '#node/contentCheck';
+import { baseBlobsPath, replicaPath, Transfer, type WantedContent } from '#node/transfer';
+import { hexOf, type Digest } from '#content/oci';
+import { Connections, clientTlsOf, derivePreSharedKey } from '#content/http';
+import type { Cluster } from '#cluster/client';
 import { readReport, reportKind, selectOffers } from '../record/nodeReport.ts';
 import { PeerPace, PeerStandings, type PeerOutcome, type RateLimit } from './peerStandings.ts';
 

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { AgentState } from './agentMetrics.ts';
-import type { Cluster } from '../../cluster/client.ts';
+import type { Cluster } from '#cluster/client';
 import { formatNodeReport, type NodeReport, type Proposal } from '../record/nodeReport.ts';
 import type { NodeProgress, UpgradeBundle } from '../record/upgradeBundle.ts';
 

@@ -1,8 +1,6 @@
-import type { Context } from '../../context.ts';
-import { isPluginError, messageOf } from '../../errors.ts';
-import type { Host } from '../../node/machine/host.ts';
-import { formatText, LoginScreen } from '../../node/machine/loginScreen.ts';
-import { NodeSignal, type SignalKind } from '../../node/machine/nodeSignal.ts';
+import type { Context } from '#context';
+import { isPluginError, messageOf } from '#errors';
+import { type Host, formatText, LoginScreen, NodeSignal, type SignalKind } from '#node/machine';
 import type { ScreenReason } from '../screen/screenCode.ts';
 import { describeScreen, type Screen, type ScreenFacts } from '../screen/screenText.ts';
 import type { UnusableKind } from './agentMedia.ts';

@@ -1,17 +1,17 @@
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { Readable } from 'node:stream';
-import type { Bundle } from '../../bundle/open/bundle.ts';
-import type { Context } from '../../context.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { derivePreSharedKey } from '../../content/http/certificates.ts';
+import type { Bundle } from '#bundle/open';
+import type { Context } from '#context';
+import type { Digest } from '#content/oci';
+import { derivePreSharedKey } from '#content/http';
 import {
   serveContent,
   type ContentServer,
   type ServedResponse,
   type ServedFile,
   type ServeOptions,
-} from '../../content/server/server.ts';
+} from '#content/server';
 import { peerBasePath, peerPath } from './agentPeers.ts';
 
 /**

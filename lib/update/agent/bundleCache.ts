@@ -1,25 +1,23 @@
 import { readdir, rm, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { formatBytes } from '../../text.ts';
-import { openBundle } from '../../bundle/open/open.ts';
-import { type Bundle } from '../../bundle/open/bundle.ts';
-import { addBases, addContents, listMissingBlobs } from '../../bundle/open/deltaBase.ts';
-import type { VerifyTrust } from '../../bundle/open/signatureCheck.ts';
-import type { Context } from '../../context.ts';
-import { asFailure, PluginError } from '../../errors.ts';
-import { isFileOn, type FoundBundle } from '../../node/media/medium.ts';
-import { checkBaseBlobs, openBaseBlobs, serveBaseBlobs } from '../../node/transfer/baseBlobs.ts';
-import type { BundleOutline } from '../../node/contentCheck.ts';
+import { formatBytes } from '#text';
+import { openBundle, type Bundle, addBases, addContents, listMissingBlobs, type VerifyTrust } from '#bundle/open';
+import type { Context } from '#context';
+import { asFailure, PluginError } from '#errors';
+import { isFileOn, type FoundBundle } from '#node/media';
 import {
+  checkBaseBlobs,
+  openBaseBlobs,
+  serveBaseBlobs,
   baseBlobsPath,
   checkBundleDigest,
   compareDigest,
   hashBundle,
   readOutline,
   replicaPath,
-} from '../../node/transfer/replica.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { digestIn } from '../../content/oci/reference.ts';
+} from '#node/transfer';
+import type { BundleOutline } from '#node/contentCheck';
+import { type Digest, digestIn } from '#content/oci';
 import { copyToFile, measureRoom, sumFiles, type RetentionRoom } from '../mirror/quota.ts';
 import { gatherFacts, readFacts, readFactsOf, type BundleFacts } from '../record/bundleFacts.ts';
 

@@ -1,12 +1,10 @@
 import { readFile, rm } from 'node:fs/promises';
-import type { Context } from '../../context.ts';
-import { isPluginError, PluginError, type ErrorCode } from '../../errors.ts';
-import { writeAtomically } from '../../content/files/atomicWrite.ts';
-import { repositoryIn } from '../../content/oci/reference.ts';
-import { pathOnHost, type Host, mirrorFile } from '../../node/machine/host.ts';
-import { runProgram } from '../../node/machine/programs.ts';
-import { redirectRuntimes, refuseOthers } from '../../node/runtime/mirror.ts';
-import { findVerifyingPolicy } from '../../node/runtime/pullRecords.ts';
+import type { Context } from '#context';
+import { isPluginError, PluginError, type ErrorCode } from '#errors';
+import { writeAtomically } from '#content/files';
+import { repositoryIn } from '#content/oci';
+import { pathOnHost, type Host, mirrorFile, runProgram } from '#node/machine';
+import { redirectRuntimes, refuseOthers, findVerifyingPolicy } from '#node/runtime';
 import { imagePort, imageUnitFile, imageUnitName, mirrorUnit } from '../mirror/mirrorUnit.ts';
 
 /**

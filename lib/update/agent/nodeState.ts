@@ -1,7 +1,7 @@
-import type { ErrorCode, PluginError } from '../../errors.ts';
-import { isOlder } from '../../release/version.ts';
-import type { LoadOptions } from '../../node/images/load.ts';
-import type { FoundBundle } from '../../node/media/medium.ts';
+import type { ErrorCode, PluginError } from '#errors';
+import { isOlder } from '#release/version';
+import type { LoadOptions } from '#node/images';
+import type { FoundBundle } from '#node/media';
 import type { MirrorContent } from '../record/mirrorContent.ts';
 import type { BaseState } from '../record/nodeReport.ts';
 import { isAtLeast, mayFetch, mayLoad, phaseOf, type NodePhase, type UpgradeBundle } from '../record/upgradeBundle.ts';

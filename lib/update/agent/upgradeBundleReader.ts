@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { Fields } from '../../fields.ts';
-import type { Cluster } from '../../cluster/client.ts';
+import type { Fields } from '#fields';
+import type { Cluster } from '#cluster/client';
 import {
   bundleColumns,
   phases,

@@ -1,7 +1,6 @@
-import { readClusterVersion } from '../../cluster/version/clusterVersion.ts';
-import { keptBackups } from '../../node/clusterBackup.ts';
-import { readNode } from '../../readiness/nodes/node.ts';
-import { isControlPlane } from '../../readiness/nodes/nodeCheck.ts';
+import { readClusterVersion } from '#cluster/version';
+import { keptBackups } from '#node/clusterBackup';
+import { readNode, isControlPlane } from '#readiness/nodes';
 import { isRecentBackup } from '../record/nodeReport.ts';
 import { readRendered } from '../record/poolRollout.ts';
 import { falseCondition, type BundleCondition } from '../record/conditions.ts';

@@ -1,6 +1,6 @@
-import { fieldsOf } from '../../fields.ts';
-import type { StoredObject } from '../../cluster/objects/storedObject.ts';
-import { isExtendedUpdate } from '../../release/version.ts';
+import { fieldsOf } from '#fields';
+import type { StoredObject } from '#cluster/objects';
+import { isExtendedUpdate } from '#release/version';
 import type { BundleFacts } from '../record/bundleFacts.ts';
 import { clearCondition, falseCondition, listNames, type BundleCondition } from '../record/conditions.ts';
 import { type UpgradeBundle, resumeAnnotation, type HopProgress } from '../record/upgradeBundle.ts';

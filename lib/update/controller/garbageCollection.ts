@@ -1,11 +1,11 @@
-import { fieldsAt, textOf } from '../../fields.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import { clusterVersionReference, listNeededReleases } from '../../cluster/version/clusterVersion.ts';
-import type { StoredObject } from '../../cluster/objects/storedObject.ts';
-import { digestIn } from '../../content/oci/reference.ts';
+import { fieldsAt, textOf } from '#fields';
+import type { Cluster } from '#cluster/client';
+import { clusterVersionReference, listNeededReleases } from '#cluster/version';
+import type { StoredObject } from '#cluster/objects';
+import { digestIn } from '#content/oci';
 import { keepsPoolsPaused } from './controlPlaneOnly.ts';
 import { restoreNodeChanges, restorePools } from './pauses.ts';
-import { listOwnSets, ownership, pinnedImageSetKind } from '../../readiness/nodes/pinnedImageSets.ts';
+import { listOwnSets, ownership, pinnedImageSetKind } from '#readiness/nodes';
 import { activeBundle, phaseOf, type Phase, type UpgradeBundle } from '../record/upgradeBundle.ts';
 
 const pausing: readonly (Phase | undefined)[] = ['Loading', 'Loaded', 'Pinned', 'Upgrading'];

@@ -1,8 +1,7 @@
-import type { KubernetesObject } from '../../config/manifest.ts';
+import type { KubernetesObject } from '#config/manifest';
 import { listNames, type BundleCondition } from '../record/conditions.ts';
-import { isIgnored } from '../../cluster/finding.ts';
-import { mayHaveAgent, nameWithoutAgent, readNode, type ClusterNode } from '../../readiness/nodes/node.ts';
-import { isControlPlane } from '../../readiness/nodes/nodeCheck.ts';
+import { isIgnored } from '#cluster/finding';
+import { mayHaveAgent, nameWithoutAgent, readNode, type ClusterNode, isControlPlane } from '#readiness/nodes';
 import type { KnownProgress } from './nodeReports.ts';
 import type { BaseState } from '../record/nodeReport.ts';
 import type { NodeProgress, UpgradeBundle } from '../record/upgradeBundle.ts';

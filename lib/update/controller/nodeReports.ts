@@ -1,5 +1,5 @@
-import { conditionsOf, type StoredObject } from '../../cluster/objects/storedObject.ts';
-import { isPoolNode, mayHaveAgent, readNode } from '../../readiness/nodes/node.ts';
+import { conditionsOf, type StoredObject } from '#cluster/objects';
+import { isPoolNode, mayHaveAgent, readNode } from '#readiness/nodes';
 import { clearCondition, listNames, type BundleCondition } from '../record/conditions.ts';
 import { readReport, type BackupReport, type BaseState } from '../record/nodeReport.ts';
 import { hasEnded, isAtLeast, type NodeProgress, type UpgradeBundle } from '../record/upgradeBundle.ts';

@@ -1,16 +1,15 @@
 import type { KeyObject } from 'node:crypto';
-import type { Cluster } from '../../cluster/client.ts';
+import type { Cluster } from '#cluster/client';
 import type { AllowedFacts } from '../record/extraImages.ts';
 import type { LoadState } from './loadState.ts';
 import type { KnownProgress } from './nodeReports.ts';
 import type { Site } from './readiness.ts';
 import type { UpgradeBundle } from '../record/upgradeBundle.ts';
-import type { LeaseOptions } from '../../cluster/lease.ts';
-import type { Digest } from '../../content/oci/digest.ts';
+import type { LeaseOptions } from '#cluster/lease';
+import { type Digest, digestIn } from '#content/oci';
 import type { BundleFacts } from '../record/bundleFacts.ts';
-import { fieldsOf, textOf } from '../../fields.ts';
-import { digestIn } from '../../content/oci/reference.ts';
-import { timeOfEvent } from '../../cluster/objects/storedObject.ts';
+import { fieldsOf, textOf } from '#fields';
+import { timeOfEvent } from '#cluster/objects';
 
 /** A clock of the cluster: its time and that of this process, in milliseconds since 1970. */
 export interface ClockReading {

@@ -1,9 +1,9 @@
-import type { BundleBase } from '../../bundle/metadata/metadata.ts';
-import { conditionsOf } from '../../cluster/objects/storedObject.ts';
-import { describeFinding, type Finding, ignoreFindings, nameIgnore } from '../../cluster/finding.ts';
-import { readClusterVersion } from '../../cluster/version/clusterVersion.ts';
-import { acknowledgements, listDueAcknowledgements } from '../../readiness/preflight/acknowledgements.ts';
-import { describeGate, type RequiredGate } from '../../release/payload/adminGates.ts';
+import type { BundleBase } from '#bundle/metadata';
+import { conditionsOf } from '#cluster/objects';
+import { describeFinding, type Finding, ignoreFindings, nameIgnore } from '#cluster/finding';
+import { readClusterVersion } from '#cluster/version';
+import { acknowledgements, listDueAcknowledgements } from '#readiness/preflight';
+import { describeGate, type RequiredGate } from '#release/payload';
 import type { BundleFacts } from '../record/bundleFacts.ts';
 import type { AllowedFacts } from '../record/extraImages.ts';
 import { clearCondition, falseCondition, listNames, type BundleCondition } from '../record/conditions.ts';

@@ -1,8 +1,7 @@
-import { asFailure } from '../../errors.ts';
-import { listOf } from '../../fields.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import { readStreamTarget } from '../../release/payload/osImageStreamObject.ts';
-import { needsStreams } from '../../release/payload/osImageStreams.ts';
+import { asFailure } from '#errors';
+import { listOf } from '#fields';
+import type { Cluster } from '#cluster/client';
+import { readStreamTarget, needsStreams } from '#release/payload';
 import { falseCondition, type BundleCondition } from '../record/conditions.ts';
 import type { BundleFacts } from '../record/bundleFacts.ts';
 import type { AllowedFacts } from '../record/extraImages.ts';
@@ -17,8 +16,8 @@ import {
 import type { UpgradeBundle } from '../record/upgradeBundle.ts';
 import type { Observation } from './observation.ts';
 import { hasMirrorsOf, readFeatureSet } from './readiness.ts';
-import { findWaitingController, type WaitingController } from '../../readiness/preflight/osImageStreamCheck.ts';
-import { shellCommand } from '../../text.ts';
+import { findWaitingController, type WaitingController } from '#readiness/preflight';
+import { shellCommand } from '#text';
 
 /** The condition about the operating system streams of a release; none if it needs none. */
 export interface StreamStep {

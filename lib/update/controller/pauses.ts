@@ -1,9 +1,8 @@
-import { PluginError } from '../../errors.ts';
-import { fieldsAt, fieldsOf, textOf, type Fields } from '../../fields.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import type { StoredObject } from '../../cluster/objects/storedObject.ts';
-import { listServed } from '../../cluster/objects/servedObjects.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
+import { PluginError } from '#errors';
+import { fieldsAt, fieldsOf, textOf, type Fields } from '#fields';
+import type { Cluster } from '#cluster/client';
+import { type StoredObject, listServed } from '#cluster/objects';
+import { parseJson } from '#content/oci';
 
 /**
  * The annotations of a paused object: the UpgradeBundle for which it is paused, and its state before, as JSON of a

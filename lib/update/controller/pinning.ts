@@ -1,7 +1,6 @@
-import { parseDigest } from '../../content/oci/digest.ts';
-import { digestIn } from '../../content/oci/reference.ts';
+import { parseDigest, digestIn } from '#content/oci';
 import type { BundleFacts } from '../record/bundleFacts.ts';
-import type { StoredObject } from '../../cluster/objects/storedObject.ts';
+import type { StoredObject } from '#cluster/objects';
 import { falseCondition, listNames, type BundleCondition } from '../record/conditions.ts';
 import {
   isSameSet,
@@ -10,7 +9,7 @@ import {
   readPinState,
   servesPins,
   type PinState,
-} from '../../readiness/nodes/pinnedImageSets.ts';
+} from '#readiness/nodes';
 import type { Observation } from './observation.ts';
 
 /** The observations that pinning needs. */

@@ -1,32 +1,41 @@
-import { fieldsOf } from '../../fields.ts';
-import { isSameMinor, parseArchitecture } from '../../release/version.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import type { StoredObject } from '../../cluster/objects/storedObject.ts';
-import { readClusterVersion } from '../../cluster/version/clusterVersion.ts';
-import type { Finding } from '../../cluster/finding.ts';
-import { listServed } from '../../cluster/objects/servedObjects.ts';
-import { isPoolNode, readNode } from '../../readiness/nodes/node.ts';
-import { checkNode } from '../../readiness/nodes/nodeCheck.ts';
-import { checkDrains } from '../../readiness/preflight/drainCheck.ts';
-import { checkEtcdMembers, checkOperators, checkPools } from '../../readiness/preflight/operatorCheck.ts';
-import { losesOnlyOwnPins, pinnedImageSetKind } from '../../readiness/nodes/pinnedImageSets.ts';
-import type { BundleFacts } from '../record/bundleFacts.ts';
-import type { LoadState } from './loadState.ts';
+import { fieldsOf } from '#fields';
+import { isSameMinor, parseArchitecture } from '#release/version';
+import type { Cluster } from '#cluster/client';
+import { type StoredObject, listServed } from '#cluster/objects';
+import { readClusterVersion } from '#cluster/version';
+import type { Finding } from '#cluster/finding';
 import {
+  isPoolNode,
+  readNode,
+  checkNode,
+  losesOnlyOwnPins,
+  pinnedImageSetKind,
+  type NodeDisks,
+} from '#readiness/nodes';
+import {
+  checkDrains,
+  checkEtcdMembers,
+  checkOperators,
+  checkPools,
   featureSetOf,
   hasMirrors,
   isOwnMirrorSet,
   keepsBundles,
   surveyedKinds,
   type DigestMirrors,
-} from '../../readiness/preflight/survey.ts';
-import { checkPreviewStreams, checkStreams } from '../../readiness/preflight/osImageStreamCheck.ts';
-import { checkPath, checkState } from '../../readiness/preflight/versionCheck.ts';
-import { checkWebhooks, dependsOnPods, listServiceNamespaces } from '../../readiness/preflight/webhookCheck.ts';
-import type { NodeDisks } from '../../readiness/nodes/nodeDisks.ts';
+  checkPreviewStreams,
+  checkStreams,
+  checkPath,
+  checkState,
+  checkWebhooks,
+  dependsOnPods,
+  listServiceNamespaces,
+} from '#readiness/preflight';
+import type { BundleFacts } from '../record/bundleFacts.ts';
+import type { LoadState } from './loadState.ts';
 import type { NodeProgress } from '../record/upgradeBundle.ts';
 import { isPaused } from './pauses.ts';
-import { sumSizes } from '../../content/oci/descriptor.ts';
+import { sumSizes } from '#content/oci';
 
 /** The present objects of a cluster that decide about an update. */
 export interface Site {

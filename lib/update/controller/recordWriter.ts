@@ -1,9 +1,9 @@
 import { isDeepStrictEqual } from 'node:util';
-import { listOf, type Fields } from '../../fields.ts';
-import type { Context } from '../../context.ts';
-import { ignoring, isPluginError, messageOf } from '../../errors.ts';
-import { digestOf, hexOf } from '../../content/oci/digest.ts';
-import type { Cluster } from '../../cluster/client.ts';
+import { listOf, type Fields } from '#fields';
+import type { Context } from '#context';
+import { ignoring, isPluginError, messageOf } from '#errors';
+import { digestOf, hexOf } from '#content/oci';
+import type { Cluster } from '#cluster/client';
 import { clearCondition, findReason, listNames, mergeConditions, type BundleCondition } from '../record/conditions.ts';
 import { withPhase } from '../record/extraImages.ts';
 import type { Observation } from './observation.ts';

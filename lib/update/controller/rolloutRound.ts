@@ -1,12 +1,12 @@
 import { isDeepStrictEqual } from 'node:util';
-import { fieldsOf } from '../../fields.ts';
-import { checkInterrupted, type Context } from '../../context.ts';
-import { messageOf } from '../../errors.ts';
-import { isDigest, type Digest } from '../../content/oci/digest.ts';
+import { fieldsOf } from '#fields';
+import { checkInterrupted, type Context } from '#context';
+import { messageOf } from '#errors';
+import { isDigest, type Digest, digestIn } from '#content/oci';
 import { type BundleFacts, describeMismatch } from '../record/bundleFacts.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import type { StoredObject } from '../../cluster/objects/storedObject.ts';
-import type { ClusterView } from '../../cluster/version/clusterView.ts';
+import type { Cluster } from '#cluster/client';
+import type { StoredObject } from '#cluster/objects';
+import type { ClusterView } from '#cluster/version';
 import { chooseFacts } from '../record/extraImages.ts';
 import { readLoadState } from './loadState.ts';
 import { MirrorControl } from '../mirror/mirrorControl.ts';
@@ -21,14 +21,14 @@ import {
 import { readReport, reportKind } from '../record/nodeReport.ts';
 import { findGoneStreams } from './osImageStream.ts';
 import { osImageStreamKind } from '../record/osImageStreamWrite.ts';
-import { controllerPods } from '../../readiness/preflight/osImageStreamCheck.ts';
+import { controllerPods, machineConfigDaemon, readDaemonImage } from '#readiness/preflight';
 import { NodeReports } from './nodeReports.ts';
 import { pauseNodeChanges, restoreNodeChanges, restorePools } from './pauses.ts';
 import { followProposals } from '../record/proposal.ts';
 import type { Site } from './readiness.ts';
 import { takeStep } from './rolloutStep.ts';
 import { RecordWriter } from './recordWriter.ts';
-import { fingerprintOfKey } from '../../release/sigstore/envelope.ts';
+import { fingerprintOfKey } from '#release/sigstore';
 import { ReportPublisher } from '../report/reportPublisher.ts';
 import { garbageCollect } from './garbageCollection.ts';
 import {
@@ -41,8 +41,6 @@ import {
   type UpgradeBundle,
   agentNamespace,
 } from '../record/upgradeBundle.ts';
-import { digestIn } from '../../content/oci/reference.ts';
-import { machineConfigDaemon, readDaemonImage } from '../../readiness/preflight/agentImage.ts';
 
 const config = 'config.openshift.io/v1';
 const machines = 'machineconfiguration.openshift.io/v1';

@@ -1,7 +1,7 @@
-import { fieldsOf, listOf } from '../../fields.ts';
-import { signatureManifests } from '../../config/signatures.ts';
+import { fieldsOf, listOf } from '#fields';
+import { signatureManifests } from '#config/signatures';
 import { type BundleFacts, formatOutline } from '../record/bundleFacts.ts';
-import { readClusterVersion } from '../../cluster/version/clusterVersion.ts';
+import { readClusterVersion } from '#cluster/version';
 import { awaitBackup } from './backup.ts';
 import { clearCondition, falseCondition, listNames, type BundleCondition } from '../record/conditions.ts';
 import { describeExtras, nextHop, planHops } from '../record/extraImages.ts';
@@ -17,7 +17,7 @@ import {
 import { isPaused, pausePools, restorePools } from './pauses.ts';
 import { describeNodes } from './nodeReports.ts';
 import { applySets, pinImages } from './pinning.ts';
-import { servesPins } from '../../readiness/nodes/pinnedImageSets.ts';
+import { servesPins } from '#readiness/nodes';
 import { acknowledge, findObstacle } from './obstacle.ts';
 import { listNeedingStreams, supplyStreams } from './osImageStream.ts';
 import { readFeatureSet, type Site } from './readiness.ts';
@@ -33,7 +33,7 @@ import {
   type NodeProgress,
   type Phase,
 } from '../record/upgradeBundle.ts';
-import { takesLocalSystem } from '../../readiness/preflight/versionCheck.ts';
+import { takesLocalSystem } from '#readiness/preflight';
 import type { LoadState } from './loadState.ts';
 import type { Observation } from './observation.ts';
 import type { Step } from './step.ts';

@@ -1,11 +1,11 @@
-import { checkInterrupted, type Context } from '../../context.ts';
-import { asFailure } from '../../errors.ts';
-import { fieldsAt, fieldsOf, listOf, textsOf } from '../../fields.ts';
-import { toLine } from '../../text.ts';
-import { digestOf } from '../../content/oci/digest.ts';
+import { checkInterrupted, type Context } from '#context';
+import { asFailure } from '#errors';
+import { fieldsAt, fieldsOf, listOf, textsOf } from '#fields';
+import { toLine } from '#text';
+import { digestOf } from '#content/oci';
 import type { Redactor } from './redaction.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import type { StoredObject } from '../../cluster/objects/storedObject.ts';
+import type { Cluster } from '#cluster/client';
+import type { StoredObject } from '#cluster/objects';
 import { agentNamespace, reportNamespace, upgradeBundleKind } from '../record/upgradeBundle.ts';
 
 /** A file of the state of an update, without secrets. */

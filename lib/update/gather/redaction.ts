@@ -1,5 +1,5 @@
-import { isFields, type Fields } from '../../fields.ts';
-import { redacted, withoutUrlPasswords } from '../../text.ts';
+import { isFields, type Fields } from '#fields';
+import { redacted, withoutUrlPasswords } from '#text';
 
 /** A kind of secret, and how often it was redacted. */
 interface RedactionCount {

@@ -1,9 +1,9 @@
-import type { KubernetesObject } from '../../config/manifest.ts';
+import type { KubernetesObject } from '#config/manifest';
 import { userOf } from '../record/accountAccess.ts';
 import { agentNamespace, proposalAnnotation, reportNamespace, upgradeBundleApi } from '../record/upgradeBundle.ts';
-import { signatureLabel } from '../../config/signatures.ts';
-import { acknowledgements } from '../../readiness/preflight/acknowledgements.ts';
-import { streamAnnotations } from '../../release/payload/osImageStreamObject.ts';
+import { signatureLabel } from '#config/signatures';
+import { acknowledgements } from '#readiness/preflight';
+import { streamAnnotations } from '#release/payload';
 import { writesReport } from './agentAccess.ts';
 
 const api = 'admissionregistration.k8s.io/v1';

@@ -1,6 +1,5 @@
-import type { KubernetesObject } from '../../config/manifest.ts';
-import { machineConfigDaemon } from '../../readiness/preflight/agentImage.ts';
-import { acknowledgements, adminGates } from '../../readiness/preflight/acknowledgements.ts';
+import type { KubernetesObject } from '#config/manifest';
+import { machineConfigDaemon, acknowledgements, adminGates } from '#readiness/preflight';
 import {
   grantAccess,
   allow,

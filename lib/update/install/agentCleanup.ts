@@ -1,17 +1,9 @@
-import { agentPlacement } from '../../readiness/nodes/node.ts';
+import { agentPlacement } from '#readiness/nodes';
 import { dirname } from 'node:path';
-import { fieldsOf, listOf, type Fields } from '../../fields.ts';
-import type { KubernetesObject } from '../../config/manifest.ts';
+import { fieldsOf, listOf, type Fields } from '#fields';
+import type { KubernetesObject } from '#config/manifest';
 import { imageUnitName, mirrorUnitFile, mirrorUnitName } from '../mirror/mirrorUnit.ts';
-import {
-  holdFile,
-  mirrorFile,
-  mountFolder,
-  nodeStateFolder,
-  pinFile,
-  screenFolder,
-  screenLinks,
-} from '../../node/machine/host.ts';
+import { holdFile, mirrorFile, mountFolder, nodeStateFolder, pinFile, screenFolder, screenLinks } from '#node/machine';
 
 /** The folders that agents and their programs leave on a node, in addition to the images. */
 const leftFolders = [screenFolder, nodeStateFolder, dirname(mountFolder)];

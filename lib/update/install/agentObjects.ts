@@ -1,8 +1,7 @@
-import { agentPlacement } from '../../readiness/nodes/node.ts';
+import { agentPlacement } from '#readiness/nodes';
 import { basename, dirname } from 'node:path/posix';
-import type { KubernetesObject } from '../../config/manifest.ts';
-import type { SignalKind } from '../../node/machine/nodeSignal.ts';
-import { executablePath } from '../../node/machine/host.ts';
+import type { KubernetesObject } from '#config/manifest';
+import { type SignalKind, executablePath } from '#node/machine';
 import type { Account } from '../record/accountAccess.ts';
 import { accountPolicies } from './accountPolicies.ts';
 import { agentAccess, reportAccess, reportsArgument } from './agentAccess.ts';

@@ -1,5 +1,5 @@
-import { ignoring, nameSome } from '../../errors.ts';
-import type { Cluster } from '../../cluster/client.ts';
+import { ignoring, nameSome } from '#errors';
+import type { Cluster } from '#cluster/client';
 import { readReport, reportKind } from '../record/nodeReport.ts';
 import { surveyAgents } from './agentSurvey.ts';
 

@@ -1,15 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { checkInterrupted, type Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
+import { checkInterrupted, type Context } from '#context';
+import { PluginError } from '#errors';
 import { surveyAgents, type AgentPod, type AgentSurvey } from './agentSurvey.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import type { WaitOptions } from '../../waiting.ts';
+import type { Cluster } from '#cluster/client';
+import type { WaitOptions } from '#waiting';
 import type { Executable } from './executable.ts';
 import { createReadStream } from 'node:fs';
-import { RetryBudget, type RetryOptions } from '../../content/http/retry.ts';
+import { RetryBudget, type RetryOptions } from '#content/http';
 import { agentNamespace } from '../record/upgradeBundle.ts';
-import { executablePath } from '../../node/machine/host.ts';
-import type { PodCommandResult } from '../../cluster/podExec.ts';
+import { executablePath } from '#node/machine';
+import type { PodCommandResult } from '#cluster/podExec';
 
 /** The time to wait for the agents, in milliseconds. */
 export interface StartupOptions extends WaitOptions {

@@ -1,10 +1,10 @@
-import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
-import type { KubernetesObject } from '../../config/manifest.ts';
-import { ignoring } from '../../errors.ts';
+import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
+import type { KubernetesObject } from '#config/manifest';
+import { ignoring } from '#errors';
 import { agentNamespace } from '../record/upgradeBundle.ts';
 import { agentLabels } from './metricsObjects.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import { conditionsOf, timeOfEvent, type StoredObject } from '../../cluster/objects/storedObject.ts';
+import type { Cluster } from '#cluster/client';
+import { conditionsOf, timeOfEvent, type StoredObject } from '#cluster/objects';
 import { executableVariable, type NodeArchitecture } from './agentScript.ts';
 import {
   agentArchitectures,
@@ -13,7 +13,7 @@ import {
   mayHaveAgent,
   nameWithoutAgent,
   readNode,
-} from '../../readiness/nodes/node.ts';
+} from '#readiness/nodes';
 
 /** The pod of an agent on a node, or the lack of one. */
 export interface AgentPod {

@@ -1,9 +1,8 @@
-import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
-import type { KubernetesObject } from '../../config/manifest.ts';
-import type { Context, LogLevel } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
-import { armorTrusted, loadKeyring, parseFingerprint, redHatReleaseKey } from '../../release/signature/keyring.ts';
-import { fingerprintOf } from '../../release/signature/signature.ts';
+import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
+import type { KubernetesObject } from '#config/manifest';
+import type { Context, LogLevel } from '#context';
+import { PluginError } from '#errors';
+import { armorTrusted, loadKeyring, parseFingerprint, redHatReleaseKey, fingerprintOf } from '#release/signature';
 import { keyringPath } from './agentScript.ts';
 import { upgradeBundleApi } from '../record/upgradeBundle.ts';
 

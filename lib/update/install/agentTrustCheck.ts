@@ -1,15 +1,12 @@
-import type { BundleEvidence } from '../../bundle/open/identity.ts';
-import type { VerifyTrust } from '../../bundle/open/signatureCheck.ts';
-import type { Context } from '../../context.ts';
-import { ignoring, isPluginError, PluginError } from '../../errors.ts';
-import { loadKeyring, parseFingerprint, redHatReleaseKey } from '../../release/signature/keyring.ts';
-import { fingerprintOf } from '../../release/signature/signature.ts';
-import { collectSignatures } from '../../release/signature/trust.ts';
-import { shellWord } from '../../text.ts';
+import type { BundleEvidence, VerifyTrust } from '#bundle/open';
+import type { Context } from '#context';
+import { ignoring, isPluginError, PluginError } from '#errors';
+import { loadKeyring, parseFingerprint, redHatReleaseKey, fingerprintOf, collectSignatures } from '#release/signature';
+import { shellWord } from '#text';
 import { agentSet } from './agentSurvey.ts';
 import { readAgentVersion } from './agentVersion.ts';
 import { noTrust, readTrust, trustArguments, type AgentTrust, type WantedTrust } from './agentTrust.ts';
-import type { Cluster } from '../../cluster/client.ts';
+import type { Cluster } from '#cluster/client';
 
 /**
  * Checks that the agents of a cluster would trust a bundle that the user allows with `trust`. Only warns if there is no

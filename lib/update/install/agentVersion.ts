@@ -1,8 +1,8 @@
-import type { BundleMetadata } from '../../bundle/metadata/metadata.ts';
-import { ignoring } from '../../errors.ts';
-import { fieldsOf, textOf } from '../../fields.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import { isOlder } from '../../release/version.ts';
+import type { BundleMetadata } from '#bundle/metadata';
+import { ignoring } from '#errors';
+import { fieldsOf, textOf } from '#fields';
+import type { Cluster } from '#cluster/client';
+import { isOlder } from '#release/version';
 import { agentSet } from './agentSurvey.ts';
 
 const versionKey = 'upgrade-bundle.openshift.io/version';

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { open } from 'node:fs/promises';
-import { messageOf, PluginError } from '../../errors.ts';
+import { messageOf, PluginError } from '#errors';
 import type { NodeArchitecture } from './agentScript.ts';
 
 /** An executable for the agents, and the architecture of its nodes. */

@@ -1,28 +1,32 @@
 import { randomBytes } from 'node:crypto';
-import { fieldsOf, textOf } from '../../fields.ts';
-import type { KubernetesObject } from '../../config/manifest.ts';
-import type { Context } from '../../context.ts';
-import { ignoring, isPluginError, PluginError, nameSome } from '../../errors.ts';
+import { fieldsOf, textOf } from '#fields';
+import type { KubernetesObject } from '#config/manifest';
+import type { Context } from '#context';
+import { ignoring, isPluginError, PluginError, nameSome } from '#errors';
 import { metricsToken } from '../agent/agentMetrics.ts';
 import { reportKind } from '../record/nodeReport.ts';
 import { agentNamespace } from '../record/upgradeBundle.ts';
 import { formerAccess, reportReferences } from './agentAccess.ts';
 import { tokenSecret } from './agentObjects.ts';
 import { startAgents, type StartupOptions } from './agentStartup.ts';
-import type { ApplyOptions } from '../../cluster/apply/apply.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import type { ObjectReference } from '../../cluster/objects/discovery.ts';
-import { listServed } from '../../cluster/objects/servedObjects.ts';
-import { checkImageRetention } from '../../readiness/nodes/imageRetention.ts';
+import {
+  type ApplyOptions,
+  deleteObjects,
+  applyObjects,
+  type AppliedObject,
+  listDenied,
+  type AccessRequest,
+} from '#cluster/apply';
+import type { Cluster } from '#cluster/client';
+import { type ObjectReference, listServed } from '#cluster/objects';
+import { checkImageRetention } from '#readiness/nodes';
 import { metricsReferences, metricsSecret } from './metricsObjects.ts';
 import { makeReportKey, reportKeySecret, reportMap } from '../report/reportKey.ts';
 import { pullPolicyReferences } from './pullPolicyAdmission.ts';
 import { planInstallation, type InstallationOptions } from './installation.ts';
 import { awaitMirrors, installMirror, type MirrorChoice } from '../mirror/mirrorInstallation.ts';
 import { hasStore, installRetention, planRetention } from './retention.ts';
-import { deleteObjects, applyObjects, type AppliedObject } from '../../cluster/apply/serverSideApply.ts';
-import type { WaitOptions } from '../../waiting.ts';
-import { listDenied, type AccessRequest } from '../../cluster/apply/accessReview.ts';
+import type { WaitOptions } from '#waiting';
 
 /** Options of an installation. */
 export interface InstallOptions extends InstallationOptions, ApplyOptions {

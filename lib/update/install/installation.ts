@@ -1,14 +1,14 @@
-import type { Context } from '../../context.ts';
-import { ignoring, PluginError, nameSome } from '../../errors.ts';
-import { isOlder } from '../../release/version.ts';
-import type { KubernetesObject } from '../../config/manifest.ts';
+import type { Context } from '#context';
+import { ignoring, PluginError, nameSome } from '#errors';
+import { isOlder } from '#release/version';
+import type { KubernetesObject } from '#config/manifest';
 import { agentObjects, type AgentOptions } from './agentObjects.ts';
 import { agentSet } from './agentSurvey.ts';
 import { readAgentVersion } from './agentVersion.ts';
 import { compareTrust, gatherTrust, noTrust, readTrust, type WantedTrust } from './agentTrust.ts';
-import type { Cluster } from '../../cluster/client.ts';
+import type { Cluster } from '#cluster/client';
 import type { Executable } from './executable.ts';
-import { machineConfigDaemon, readDaemonImage } from '../../readiness/preflight/agentImage.ts';
+import { machineConfigDaemon, readDaemonImage, refuseHostedControlPlane } from '#readiness/preflight';
 import {
   agentArchitectures,
   type ClusterNode,
@@ -17,9 +17,8 @@ import {
   mayHaveAgent,
   nameWithoutAgent,
   readNode,
-} from '../../readiness/nodes/node.ts';
-import { isControlPlane } from '../../readiness/nodes/nodeCheck.ts';
-import { refuseHostedControlPlane } from '../../readiness/preflight/preflight.ts';
+  isControlPlane,
+} from '#readiness/nodes';
 import { serviceMonitor, serviceMonitorKind } from './metricsObjects.ts';
 import type { AdmissionMode } from './pullPolicyAdmission.ts';
 

@@ -1,4 +1,4 @@
-import type { KubernetesObject } from '../../config/manifest.ts';
+import type { KubernetesObject } from '#config/manifest';
 import { agentNamespace } from '../record/upgradeBundle.ts';
 
 /** The label of all agents and of their objects. */

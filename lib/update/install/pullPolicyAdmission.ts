@@ -1,7 +1,6 @@
-import { probeName } from '../../readiness/preflight/admissionCheck.ts';
-import type { KubernetesObject } from '../../config/manifest.ts';
-import { containerLists } from '../../readiness/lint/container.ts';
-import { pullAlwaysExpression, volumePullsAlwaysExpression } from '../../readiness/lint/rules.ts';
+import { probeName } from '#readiness/preflight';
+import type { KubernetesObject } from '#config/manifest';
+import { containerLists, pullAlwaysExpression, volumePullsAlwaysExpression } from '#readiness/lint';
 
 /**
  * The reaction of the cluster to workloads that pull at every start: a warning to the user who creates one, or a

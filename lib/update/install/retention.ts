@@ -1,17 +1,13 @@
-import { isSelected, type StoredObject } from '../../cluster/objects/storedObject.ts';
-import { fieldsAt, listOf, textOf } from '../../fields.ts';
-import type { KubernetesObject } from '../../config/manifest.ts';
-import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
-import type { ApplyOptions } from '../../cluster/apply/apply.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import { referenceOf, type ObjectReference } from '../../cluster/objects/discovery.ts';
-import { readMatching } from '../../cluster/objects/servedObjects.ts';
-import { deleteObjects, applyObjects, type AppliedObject } from '../../cluster/apply/serverSideApply.ts';
-import { formerStorePath, storageFile } from '../../node/machine/host.ts';
-import { readConfigFile, retention } from '../../readiness/nodes/imageRetention.ts';
-import { poolRoles, roleLabel, selectorOf } from '../../readiness/nodes/pinnedImageSets.ts';
-import type { WaitOptions } from '../../waiting.ts';
+import { isSelected, type StoredObject, referenceOf, type ObjectReference, readMatching } from '#cluster/objects';
+import { fieldsAt, listOf, textOf } from '#fields';
+import type { KubernetesObject } from '#config/manifest';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
+import { type ApplyOptions, deleteObjects, applyObjects, type AppliedObject } from '#cluster/apply';
+import type { Cluster } from '#cluster/client';
+import { formerStorePath, storageFile } from '#node/machine';
+import { readConfigFile, retention, poolRoles, roleLabel, selectorOf } from '#readiness/nodes';
+import type { WaitOptions } from '#waiting';
 import {
   awaitThat,
   disruptionPolicy,

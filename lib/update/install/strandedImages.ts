@@ -1,11 +1,11 @@
-import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
-import { PluginError } from '../../errors.ts';
+import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
+import { PluginError } from '#errors';
 import { agentNamespace } from '../record/upgradeBundle.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import { clusterVersionReference } from '../../cluster/version/clusterVersion.ts';
-import { formerStorePath, storageFile } from '../../node/machine/host.ts';
-import { digestIn } from '../../content/oci/reference.ts';
-import { listOwnSets, ownership } from '../../readiness/nodes/pinnedImageSets.ts';
+import type { Cluster } from '#cluster/client';
+import { clusterVersionReference } from '#cluster/version';
+import { formerStorePath, storageFile } from '#node/machine';
+import { digestIn } from '#content/oci';
+import { listOwnSets, ownership } from '#readiness/nodes';
 import { surveyAgents } from './agentSurvey.ts';
 
 /**

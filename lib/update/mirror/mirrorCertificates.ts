@@ -1,11 +1,11 @@
 import { X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
 import { isDeepStrictEqual } from 'node:util';
-import { createConstrainedAuthority, createServerCertificate, isWithin } from '../../certificates/issuing.ts';
-import type { KubernetesObject } from '../../config/manifest.ts';
-import type { Context } from '../../context.ts';
-import { fieldsAt } from '../../fields.ts';
-import type { Cluster, WriteOptions } from '../../cluster/client.ts';
+import { createConstrainedAuthority, createServerCertificate, isWithin } from '#certificates';
+import type { KubernetesObject } from '#config/manifest';
+import type { Context } from '#context';
+import { fieldsAt } from '#fields';
+import type { Cluster, WriteOptions } from '#cluster/client';
 import { agentNamespace } from '../record/upgradeBundle.ts';
 import { parseMirrorContent, type MirrorContent } from '../record/mirrorContent.ts';
 

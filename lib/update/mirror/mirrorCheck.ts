@@ -1,20 +1,26 @@
 import { isIP } from 'node:net';
-import { formatBytes } from '../../text.ts';
-import type { Context } from '../../context.ts';
-import { ignoring, nameSome } from '../../errors.ts';
-import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import { clusterVersionReference, readClusterVersion } from '../../cluster/version/clusterVersion.ts';
-import { subjectOf, type Finding, type Severity, type Subject } from '../../cluster/finding.ts';
-import type { StoredObject } from '../../cluster/objects/storedObject.ts';
-import { blocks } from '../../cluster/version/platformStops.ts';
-import { matchedBy } from '../../content/registry/mirrors.ts';
-import { isByDigest } from '../../readiness/lint/image.ts';
-import { pullSecret } from '../../readiness/preflight/mirroredStreams.ts';
-import { mayRunOn, readNode } from '../../readiness/nodes/node.ts';
-import { keyOf, readPodTemplate, type PodTemplate } from '../../readiness/preflight/podTemplate.ts';
-import { isImageOf, isOwnMirrorSet, keepsBundles, type ClusterSurvey } from '../../readiness/preflight/survey.ts';
-import { isOlder } from '../../release/version.ts';
+import { formatBytes } from '#text';
+import type { Context } from '#context';
+import { ignoring, nameSome } from '#errors';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '#fields';
+import type { Cluster } from '#cluster/client';
+import { clusterVersionReference, readClusterVersion, blocks } from '#cluster/version';
+import { subjectOf, type Finding, type Severity, type Subject } from '#cluster/finding';
+import type { StoredObject } from '#cluster/objects';
+import { matchedBy } from '#content/registry';
+import { isByDigest } from '#readiness/lint';
+import {
+  pullSecret,
+  keyOf,
+  readPodTemplate,
+  type PodTemplate,
+  isImageOf,
+  isOwnMirrorSet,
+  keepsBundles,
+  type ClusterSurvey,
+} from '#readiness/preflight';
+import { mayRunOn, readNode } from '#readiness/nodes';
+import { isOlder } from '#release/version';
 import { listMirrorStates, type NodeMirror } from '../record/nodeReport.ts';
 import { readSecret, servingSecret } from './mirrorCertificates.ts';
 import { findSiteMirror, readMirrorSet } from './mirrorObjects.ts';

@@ -1,17 +1,15 @@
-import { fieldsAt, listOf, textOf } from '../../fields.ts';
-import type { KubernetesObject } from '../../config/manifest.ts';
-import type { Context } from '../../context.ts';
-import { nameSome, PluginError } from '../../errors.ts';
-import type { ApplyOptions } from '../../cluster/apply/apply.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import type { ObjectReference } from '../../cluster/objects/discovery.ts';
-import { describeFinding } from '../../cluster/finding.ts';
-import type { StoredObject } from '../../cluster/objects/storedObject.ts';
-import { applyObjects, deleteObjects, type AppliedObject } from '../../cluster/apply/serverSideApply.ts';
-import { registriesFile } from '../../node/machine/host.ts';
-import { readConfigFile } from '../../readiness/nodes/imageRetention.ts';
-import { readPodTemplate } from '../../readiness/preflight/podTemplate.ts';
-import type { WaitOptions } from '../../waiting.ts';
+import { fieldsAt, listOf, textOf } from '#fields';
+import type { KubernetesObject } from '#config/manifest';
+import type { Context } from '#context';
+import { nameSome, PluginError } from '#errors';
+import { type ApplyOptions, applyObjects, deleteObjects, type AppliedObject } from '#cluster/apply';
+import type { Cluster } from '#cluster/client';
+import type { ObjectReference, StoredObject } from '#cluster/objects';
+import { describeFinding } from '#cluster/finding';
+import { registriesFile } from '#node/machine';
+import { readConfigFile } from '#readiness/nodes';
+import { readPodTemplate } from '#readiness/preflight';
+import type { WaitOptions } from '#waiting';
 import { listMirrorStates } from '../record/nodeReport.ts';
 import {
   awaitThat,

@@ -1,12 +1,10 @@
 import { readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Context } from '../../context.ts';
-import { messageOf, PluginError } from '../../errors.ts';
-import { writeAtomically } from '../../content/files/atomicWrite.ts';
-import { makeFolders } from '../../content/files/disk.ts';
-import { pathOnHost, type Host, mirrorFolder } from '../../node/machine/host.ts';
-import { runProgram } from '../../node/machine/programs.ts';
+import type { Context } from '#context';
+import { messageOf, PluginError } from '#errors';
+import { writeAtomically, makeFolders } from '#content/files';
+import { pathOnHost, type Host, mirrorFolder, runProgram } from '#node/machine';
 import { mirrorUnit, mirrorUnitFile, mirrorUnitName } from './mirrorUnit.ts';
 import { contentFile } from '../record/mirrorContent.ts';
 import { quotaFile } from './quota.ts';

@@ -1,12 +1,11 @@
 import { isIP } from 'node:net';
 import { isDeepStrictEqual } from 'node:util';
-import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '../../fields.ts';
-import type { KubernetesObject } from '../../config/manifest.ts';
-import { registriesFile } from '../../node/machine/host.ts';
-import { readRegistries } from '../../node/runtime/storageConfig.ts';
-import { readConfigFile } from '../../readiness/nodes/imageRetention.ts';
-import { roleLabel } from '../../readiness/nodes/pinnedImageSets.ts';
-import { keptAnnotation, ownMirrorSet } from '../../readiness/preflight/survey.ts';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '#fields';
+import type { KubernetesObject } from '#config/manifest';
+import { registriesFile } from '#node/machine';
+import { readRegistries } from '#node/runtime';
+import { readConfigFile, roleLabel } from '#readiness/nodes';
+import { keptAnnotation, ownMirrorSet } from '#readiness/preflight';
 import { allow, grantAccess } from '../record/accountAccess.ts';
 import { disruptionPolicy } from '../record/poolRollout.ts';
 import { agentNamespace } from '../record/upgradeBundle.ts';

@@ -1,10 +1,9 @@
-import type { Context } from '../../context.ts';
-import { asFailure, isPluginError, type PluginError } from '../../errors.ts';
-import { fieldsAt, textOf } from '../../fields.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import { subjectOf, type Finding, type Severity, type Subject } from '../../cluster/finding.ts';
-import type { TlsOptions } from '../../content/http/certificates.ts';
-import { Connections } from '../../content/http/connections.ts';
+import type { Context } from '#context';
+import { asFailure, isPluginError, type PluginError } from '#errors';
+import { fieldsAt, textOf } from '#fields';
+import type { Cluster } from '#cluster/client';
+import { subjectOf, type Finding, type Severity, type Subject } from '#cluster/finding';
+import { type TlsOptions, Connections } from '#content/http';
 import { authorityMapName, findSiteMirror } from './mirrorObjects.ts';
 import { listAddresses, listControlPlane, type MirrorSite } from './mirrorSite.ts';
 

@@ -1,5 +1,5 @@
-import type { Context } from '../../context.ts';
-import type { ServedResponse } from '../../content/server/server.ts';
+import type { Context } from '#context';
+import type { ServedResponse } from '#content/server';
 import { mostReported, type MirrorState } from '../record/nodeReport.ts';
 import type { RetainedBundles } from './retainedBundles.ts';
 import type { RetainedContent } from './retainedContent.ts';

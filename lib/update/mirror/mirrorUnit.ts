@@ -1,5 +1,5 @@
 import { basename, dirname } from 'node:path/posix';
-import { executablePath, mirrorFolder, mirrorStateFile, nodeStateFolder } from '../../node/machine/host.ts';
+import { executablePath, mirrorFolder, mirrorStateFile, nodeStateFolder } from '#node/machine';
 
 /** The default port of the mirrors. Firewalls between OpenShift nodes leave 9000-9999 open for host services. */
 export const mirrorPort = 9690;

@@ -1,14 +1,13 @@
 import { createHash } from 'node:crypto';
 import { readdir, readFile, stat, statfs } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { formatBytes } from '../../text.ts';
-import { checkInterrupted, type Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
-import { writeAtomically } from '../../content/files/atomicWrite.ts';
-import { sumSizes } from '../../content/oci/descriptor.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { mirrorFolder } from '../../node/machine/host.ts';
-import { retentionShare } from '../../readiness/nodes/nodeDisks.ts';
+import { formatBytes } from '#text';
+import { checkInterrupted, type Context } from '#context';
+import { PluginError } from '#errors';
+import { writeAtomically } from '#content/files';
+import { sumSizes, type Digest } from '#content/oci';
+import { mirrorFolder } from '#node/machine';
+import { retentionShare } from '#readiness/nodes';
 
 /** The file beside the certificate of a mirror with the quota of its bundles in bytes. It is empty for none. */
 export const quotaFile = 'quota';

@@ -1,12 +1,7 @@
-import type { Cluster } from '../../cluster/client.ts';
-import {
-  clusterVersionReference,
-  listNeededReleases,
-  readClusterVersion,
-} from '../../cluster/version/clusterVersion.ts';
-import { hexOf, isDigest, type Digest } from '../../content/oci/digest.ts';
-import { digestIn } from '../../content/oci/reference.ts';
-import { PluginError } from '../../errors.ts';
+import type { Cluster } from '#cluster/client';
+import { clusterVersionReference, listNeededReleases, readClusterVersion } from '#cluster/version';
+import { hexOf, isDigest, type Digest, digestIn } from '#content/oci';
+import { PluginError } from '#errors';
 import { listMirrorStates } from '../record/nodeReport.ts';
 import { allowBundle, listRecords, type BundleRequest, type RecordChange } from '../record/bundleRecord.ts';
 import { activeBundle, hasEnded, phaseOf, upgradeBundleKind } from '../record/upgradeBundle.ts';

@@ -1,15 +1,12 @@
 import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { entryKindOf } from '../../bundle/open/bundle.ts';
-import { splitReleases, type BundleMetadata } from '../../bundle/metadata/metadata.ts';
-import { openBundle } from '../../bundle/open/open.ts';
-import type { Context } from '../../context.ts';
-import { asFailure, messageOf, PluginError } from '../../errors.ts';
-import { openBaseBlobs } from '../../node/transfer/baseBlobs.ts';
-import { isManifestText, sumSizes } from '../../content/oci/descriptor.ts';
-import type { Digest } from '../../content/oci/digest.ts';
-import { Overlay } from '../../content/store/derivedImage.ts';
-import type { ContentSource, LocalContent } from '../../content/store/store.ts';
+import { entryKindOf, openBundle } from '#bundle/open';
+import { splitReleases, type BundleMetadata } from '#bundle/metadata';
+import type { Context } from '#context';
+import { asFailure, messageOf, PluginError } from '#errors';
+import { openBaseBlobs } from '#node/transfer';
+import { isManifestText, sumSizes, type Digest } from '#content/oci';
+import { Overlay, type ContentSource, type LocalContent } from '#content/store';
 import { readEvidence } from '../record/bundleFacts.ts';
 import { readMirrorContent, type MirrorContent } from '../record/mirrorContent.ts';
 

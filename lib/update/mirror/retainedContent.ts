@@ -1,10 +1,16 @@
 import { Readable } from 'node:stream';
-import type { Context } from '../../context.ts';
-import { asFailure, PluginError, nameSome } from '../../errors.ts';
-import { attachedTo } from '../../content/oci/attachment.ts';
-import { childrenOf, isManifest, type Descriptor, type Manifest } from '../../content/oci/descriptor.ts';
-import { isDigest, type Digest } from '../../content/oci/digest.ts';
-import type { SizedContent, WithdrawableContent } from '../../content/server/server.ts';
+import type { Context } from '#context';
+import { asFailure, PluginError, nameSome } from '#errors';
+import {
+  attachedTo,
+  childrenOf,
+  isManifest,
+  type Descriptor,
+  type Manifest,
+  isDigest,
+  type Digest,
+} from '#content/oci';
+import type { SizedContent, WithdrawableContent } from '#content/server';
 import {
   isDamage,
   readContent,
@@ -12,8 +18,8 @@ import {
   Verifier,
   type ContentSource,
   type LocalContent,
-} from '../../content/store/store.ts';
-import { isForPlatform } from '../../release/release.ts';
+} from '#content/store';
+import { isForPlatform } from '#release/release';
 import { readsMetadata, type MirrorContent } from '../record/mirrorContent.ts';
 import type { HeldContent, Holdings, RetainedFiles } from './retainedBundles.ts';
 

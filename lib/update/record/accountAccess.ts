@@ -1,4 +1,4 @@
-import type { KubernetesObject } from '../../config/manifest.ts';
+import type { KubernetesObject } from '#config/manifest';
 import { agentNamespace } from './upgradeBundle.ts';
 
 /** The account of the agents on every node, or of the controllers on the control plane. */

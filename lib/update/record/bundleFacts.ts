@@ -1,30 +1,39 @@
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { Readable } from 'node:stream';
-import { isFields, type Fields } from '../../fields.ts';
-import { encodeMetadata, parseMetadata, splitReleases, type BundleMetadata } from '../../bundle/metadata/metadata.ts';
-import type { Bundle } from '../../bundle/open/bundle.ts';
-import { readBundledSignatures } from '../../bundle/metadata/bundledConfig.ts';
-import { checkAttachments, checkReleases, requireListing } from '../../bundle/open/signedBundle.ts';
-import type { VerifyTrust } from '../../bundle/open/signatureCheck.ts';
-import type { SignaturesByDigest } from '../../config/signatures.ts';
-import type { Context } from '../../context.ts';
-import { ignoring, isPluginError, messageOf } from '../../errors.ts';
-import type { Descriptor, Manifest } from '../../content/oci/descriptor.ts';
-import { digestOf, isDigest, type Digest } from '../../content/oci/digest.ts';
-import { digestIn } from '../../content/oci/reference.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
-import type { AdminGate } from '../../release/payload/adminGates.ts';
-import type { SignedRelease } from '../../release/load.ts';
-import { readPayloadFiles } from '../../release/payload/payload.ts';
-import { isForPlatform, type Release } from '../../release/release.ts';
-import { listSystemImages, readStreamsOf, type OSImageStreams } from '../../release/payload/osImageStreams.ts';
-import type { VerifiedSignature } from '../../release/signature/signature.ts';
-import { Overlay } from '../../content/store/derivedImage.ts';
-import { readContent, readImageManifest, type ContentSource } from '../../content/store/store.ts';
-import type { BundleOutline } from '../../node/contentCheck.ts';
-import { writeAtomically } from '../../content/files/atomicWrite.ts';
-import { identityFields } from '../../bundle/open/identity.ts';
+import { isFields, type Fields } from '#fields';
+import {
+  encodeMetadata,
+  parseMetadata,
+  splitReleases,
+  type BundleMetadata,
+  readBundledSignatures,
+} from '#bundle/metadata';
+import {
+  type Bundle,
+  checkAttachments,
+  checkReleases,
+  requireListing,
+  type VerifyTrust,
+  identityFields,
+} from '#bundle/open';
+import type { SignaturesByDigest } from '#config/signatures';
+import type { Context } from '#context';
+import { ignoring, isPluginError, messageOf } from '#errors';
+import { type Descriptor, type Manifest, digestOf, isDigest, type Digest, digestIn, parseJson } from '#content/oci';
+import {
+  type AdminGate,
+  readPayloadFiles,
+  listSystemImages,
+  readStreamsOf,
+  type OSImageStreams,
+} from '#release/payload';
+import type { SignedRelease } from '#release/load';
+import { isForPlatform, type Release } from '#release/release';
+import type { VerifiedSignature } from '#release/signature';
+import { Overlay, readContent, readImageManifest, type ContentSource } from '#content/store';
+import type { BundleOutline } from '#node/contentCheck';
+import { writeAtomically } from '#content/files';
 import type { UpgradeBundle } from './upgradeBundle.ts';
 
 /** The largest content to keep, in bytes. The layers with the manifests of a release have a few megabytes. */

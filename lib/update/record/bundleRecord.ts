@@ -1,10 +1,10 @@
-import type { Context } from '../../context.ts';
-import { fieldsOf, withoutAbsent, fieldsAt, listOf, textOf, type Fields } from '../../fields.ts';
-import { ignoring, isPluginError, PluginError } from '../../errors.ts';
-import { hexOf, type Digest } from '../../content/oci/digest.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import { clusterVersionReference } from '../../cluster/version/clusterVersion.ts';
-import { ApiError } from '../../cluster/apply/refusals.ts';
+import type { Context } from '#context';
+import { fieldsOf, withoutAbsent, fieldsAt, listOf, textOf, type Fields } from '#fields';
+import { ignoring, isPluginError, PluginError } from '#errors';
+import { hexOf, type Digest, digestIn } from '#content/oci';
+import type { Cluster } from '#cluster/client';
+import { clusterVersionReference } from '#cluster/version';
+import { ApiError } from '#cluster/apply';
 import {
   abortAnnotation,
   activeBundle,
@@ -18,10 +18,9 @@ import {
   withdrawAbort,
   type UpgradeBundle,
 } from './upgradeBundle.ts';
-import { awaitDone, type WaitOptions } from '../../waiting.ts';
-import { shellCommand } from '../../text.ts';
-import { digestIn } from '../../content/oci/reference.ts';
-import { conditionsOf, type StoredObject } from '../../cluster/objects/storedObject.ts';
+import { awaitDone, type WaitOptions } from '#waiting';
+import { shellCommand } from '#text';
+import { conditionsOf, type StoredObject } from '#cluster/objects';
 
 const { apiVersion, kind } = upgradeBundleKind;
 

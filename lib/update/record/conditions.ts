@@ -1,5 +1,5 @@
-import { listOf, textOf, type Fields } from '../../fields.ts';
-import { nameSome } from '../../errors.ts';
+import { listOf, textOf, type Fields } from '#fields';
+import { nameSome } from '#errors';
 
 /** The types of conditions, in the order in which they become true. */
 export const conditionTypes = [

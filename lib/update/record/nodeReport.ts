@@ -1,15 +1,14 @@
-import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
-import type { KubernetesObject } from '../../config/manifest.ts';
-import { parseBackup, type ClusterBackup } from '../../node/clusterBackup.ts';
-import { digestOf, hexOf, type Digest } from '../../content/oci/digest.ts';
-import { parseJson } from '../../content/oci/syntax.ts';
-import { architectures, type Architecture } from '../../release/version.ts';
+import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '#fields';
+import type { KubernetesObject } from '#config/manifest';
+import { parseBackup, type ClusterBackup } from '#node/clusterBackup';
+import { digestOf, hexOf, type Digest, parseJson } from '#content/oci';
+import { architectures, type Architecture } from '#release/version';
 import type { MirrorContent } from './mirrorContent.ts';
 import { nodePhases, reportNamespace, type NodeProgress, upgradeBundleApi } from './upgradeBundle.ts';
 import { readFile } from 'node:fs/promises';
-import type { Cluster } from '../../cluster/client.ts';
-import { ignoring } from '../../errors.ts';
-import { pathOnHost, type Host, mirrorStateFile } from '../../node/machine/host.ts';
+import type { Cluster } from '#cluster/client';
+import { ignoring } from '#errors';
+import { pathOnHost, type Host, mirrorStateFile } from '#node/machine';
 
 /**
  * The places of the base blobs of a delta bundle on a node. `offered`: all in files, which other nodes can fetch.

@@ -1,17 +1,17 @@
-import { controllerPods } from '../../readiness/preflight/osImageStreamCheck.ts';
+import { controllerPods } from '#readiness/preflight';
 import { isDeepStrictEqual } from 'node:util';
-import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '../../fields.ts';
-import { clusterVersionReference } from '../../cluster/version/clusterVersion.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import type { StoredObject } from '../../cluster/objects/storedObject.ts';
-import { digestIn } from '../../content/oci/reference.ts';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '#fields';
+import { clusterVersionReference } from '#cluster/version';
+import type { Cluster } from '#cluster/client';
+import type { StoredObject } from '#cluster/objects';
+import { digestIn } from '#content/oci';
 import {
   formatOSImageStream,
   installedVersionOf,
   readStreamTarget,
   type OSImageStream,
-} from '../../release/payload/osImageStreamObject.ts';
-import type { OSImageStreams } from '../../release/payload/osImageStreams.ts';
+  type OSImageStreams,
+} from '#release/payload';
 
 /** The kind of the OSImageStream `cluster`. */
 export const osImageStreamKind = {

@@ -1,11 +1,11 @@
-import { fieldsAt, fieldsOf, listOf, textOf } from '../../fields.ts';
-import type { Context } from '../../context.ts';
-import { PluginError } from '../../errors.ts';
-import type { Cluster } from '../../cluster/client.ts';
-import { conditionsOf, type StoredObject } from '../../cluster/objects/storedObject.ts';
-import { describeDegraded } from '../../readiness/preflight/operatorCheck.ts';
-import { isOlder } from '../../release/version.ts';
-import { awaitDone, type WaitOptions } from '../../waiting.ts';
+import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
+import type { Cluster } from '#cluster/client';
+import { conditionsOf, type StoredObject } from '#cluster/objects';
+import { describeDegraded } from '#readiness/preflight';
+import { isOlder } from '#release/version';
+import { awaitDone, type WaitOptions } from '#waiting';
 
 /** The object with the node disruption policies: the effect of a changed file on a node. */
 export const disruptionPolicy = {

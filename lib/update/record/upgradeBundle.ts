@@ -1,6 +1,6 @@
-import type { KubernetesObject } from '../../config/manifest.ts';
-import { listOf, textOf } from '../../fields.ts';
-import type { ClusterBackup } from '../../node/clusterBackup.ts';
+import type { KubernetesObject } from '#config/manifest';
+import { listOf, textOf } from '#fields';
+import type { ClusterBackup } from '#node/clusterBackup';
 
 /** The group and version of UpgradeBundle objects. */
 export const upgradeBundleApi = { group: 'upgrade-bundle.openshift.io', version: 'v1alpha1' } as const;

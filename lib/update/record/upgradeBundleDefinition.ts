@@ -1,6 +1,6 @@
-import { fieldsAt, fieldsOf, isFields } from '../../fields.ts';
-import { ignorableChecks } from '../../cluster/finding.ts';
-import type { KubernetesObject } from '../../config/manifest.ts';
+import { fieldsAt, fieldsOf, isFields } from '#fields';
+import { ignorableChecks } from '#cluster/finding';
+import type { KubernetesObject } from '#config/manifest';
 import {
   backupModes,
   bundleColumns,

@@ -1,11 +1,10 @@
 import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
-import { messageOf, PluginError } from '../../errors.ts';
-import { fieldsOf, textOf } from '../../fields.ts';
-import { updateReportLimits, updateReportType } from '../../config/updateReport.ts';
-import { formatEnvelope } from '../../release/sigstore/envelope.ts';
-import { readPolicyKey } from '../../release/sigstore/policyKey.ts';
-import type { StoredObject } from '../../cluster/objects/storedObject.ts';
+import { messageOf, PluginError } from '#errors';
+import { fieldsOf, textOf } from '#fields';
+import { updateReportLimits, updateReportType } from '#config/updateReport';
+import { formatEnvelope, readPolicyKey } from '#release/sigstore';
+import type { StoredObject } from '#cluster/objects';
 import { phaseOf, type UpgradeBundle } from '../record/upgradeBundle.ts';
 import { reportKeyField, reportMap } from './reportKey.ts';
 

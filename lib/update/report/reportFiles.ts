@@ -1,17 +1,14 @@
 import { open, stat, type FileHandle } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { checkInterrupted, type Context } from '../../context.ts';
-import { asFailure, messageOf, PluginError } from '../../errors.ts';
-import { openBundle } from '../../bundle/open/open.ts';
-import { isUpdateReport, openUpdateReport, updateReportLimits, type OpenedReport } from '../../config/updateReport.ts';
-import { parseSiteReport } from '../../config/siteReport.ts';
-import { RootFolder } from '../../content/files/rootFolder.ts';
-import { readSmallFile } from '../../content/files/smallFile.ts';
-import { firstEntryOf } from '../../node/media/blockDevices.ts';
-import { isRegion, readReports, reportRegionOf, scanReports, type Region } from '../../node/media/reportRegion.ts';
-import { reportFile } from '../../node/media/reportWriter.ts';
-import { decryptWith, isEncrypted } from '../../release/signature/encryption.ts';
-import { readPolicyKey, type PolicyKey } from '../../release/sigstore/policyKey.ts';
+import { checkInterrupted, type Context } from '#context';
+import { asFailure, messageOf, PluginError } from '#errors';
+import { openBundle } from '#bundle/open';
+import { isUpdateReport, openUpdateReport, updateReportLimits, type OpenedReport } from '#config/updateReport';
+import { parseSiteReport } from '#config/siteReport';
+import { RootFolder, readSmallFile } from '#content/files';
+import { firstEntryOf, isRegion, readReports, reportRegionOf, scanReports, type Region, reportFile } from '#node/media';
+import { decryptWith, isEncrypted } from '#release/signature';
+import { readPolicyKey, type PolicyKey } from '#release/sigstore';
 
 /** How reports are opened. */
 export interface ReportTrust {

@@ -1,11 +1,10 @@
 import { createPrivateKey, generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { fieldsOf, textOf } from '../../fields.ts';
-import { ignoring, messageOf, PluginError } from '../../errors.ts';
-import { exportPublicKey } from '../../release/sigstore/envelope.ts';
-import type { AppliedObject } from '../../cluster/apply/serverSideApply.ts';
-import type { ApplyOptions } from '../../cluster/apply/apply.ts';
-import type { Cluster } from '../../cluster/client.ts';
+import { fieldsOf, textOf } from '#fields';
+import { ignoring, messageOf, PluginError } from '#errors';
+import { exportPublicKey } from '#release/sigstore';
+import type { AppliedObject, ApplyOptions } from '#cluster/apply';
+import type { Cluster } from '#cluster/client';
 import { agentNamespace } from '../record/upgradeBundle.ts';
 
 /** The Secret with the private key that signs the reports of an installation, which only the controllers mount. */

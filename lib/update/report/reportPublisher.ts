@@ -1,25 +1,18 @@
 import type { KeyObject } from 'node:crypto';
 import { promisify } from 'node:util';
 import { gzip } from 'node:zlib';
-import type { Context } from '../../context.ts';
-import { asFailure, isPluginError, PluginError } from '../../errors.ts';
-import { fieldsAt, fieldsOf, textOf, listOf, withoutAbsent } from '../../fields.ts';
-import {
-  encodeUpdateReport,
-  updateReportType,
-  type UpdateReport,
-  type ReportedUpdate,
-} from '../../config/updateReport.ts';
-import { exportPublicKey, signPayload } from '../../release/sigstore/envelope.ts';
-import type { Cluster } from '../../cluster/client.ts';
+import type { Context } from '#context';
+import { asFailure, isPluginError, PluginError } from '#errors';
+import { fieldsAt, fieldsOf, textOf, listOf, withoutAbsent } from '#fields';
+import { encodeUpdateReport, updateReportType, type UpdateReport, type ReportedUpdate } from '#config/updateReport';
+import { exportPublicKey, signPayload } from '#release/sigstore';
+import type { Cluster } from '#cluster/client';
 import { hasEnded, type UpgradeBundle, phaseOf } from '../record/upgradeBundle.ts';
 import { describeEnd, reportFields, newestAllowed, sortRecords } from './publishedReport.ts';
 import { reportMap } from './reportKey.ts';
-import type { SiteReport } from '../../config/siteReport.ts';
-import { clusterVersionReference } from '../../cluster/version/clusterVersion.ts';
-import { runPreflight } from '../../readiness/preflight/preflight.ts';
-import { readSite } from '../../readiness/preflight/site.ts';
-import { surveyCluster } from '../../readiness/preflight/survey.ts';
+import type { SiteReport } from '#config/siteReport';
+import { clusterVersionReference } from '#cluster/version';
+import { runPreflight, readSite, surveyCluster } from '#readiness/preflight';
 import { gatherState } from '../gather/gatherState.ts';
 import { Redactor } from '../gather/redaction.ts';
 

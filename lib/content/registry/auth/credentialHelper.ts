@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { PluginError } from '../../../errors.ts';
+import { PluginError } from '#errors';
 import type { Environment } from '../../http/proxy.ts';
 
 /** The time limit of a helper, in milliseconds. Some helpers open a keyring that the user must unlock first. */

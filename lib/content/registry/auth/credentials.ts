@@ -1,7 +1,7 @@
 import { lstat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { fieldsOf, isFields, textOf } from '../../../fields.ts';
-import { isPluginError, messageOf, PluginError } from '../../../errors.ts';
+import { fieldsOf, isFields, textOf } from '#fields';
+import { isPluginError, messageOf, PluginError } from '#errors';
 import { runHelper, type Credential, isHelperName } from './credentialHelper.ts';
 import type { Environment } from '../../http/proxy.ts';
 import { readSmallFile } from '../../files/smallFile.ts';

@@ -1,4 +1,4 @@
-import { fieldsOf } from '../../../fields.ts';
+import { fieldsOf } from '#fields';
 import { parseJson } from '../../oci/syntax.ts';
 import type { ReadResponse } from '../../http/connections.ts';
 

@@ -1,12 +1,12 @@
-import type { Context } from '../../../context.ts';
-import { isPluginError, PluginError } from '../../../errors.ts';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
 import type { Connections, ReadResponse } from '../../http/connections.ts';
 import type { Credentials } from './credentials.ts';
 import type { Credential } from './credentialHelper.ts';
 import { formatUrl, readBody } from '../../http/networkErrors.ts';
 import { isLoopback } from '../../http/proxy.ts';
 import { Parse_WWW_Authenticate } from 'oci-registry-client/build/www-authenticate.js';
-import { shellCommand } from '../../../text.ts';
+import { shellCommand } from '#text';
 import { followRedirects, keepsEncryption } from '../../http/fetchFile.ts';
 import { parseJson } from '../../oci/syntax.ts';
 import { explainStatus } from '../../http/retry.ts';

@@ -1,0 +1,18 @@
+/** Creation of a bundle: its origins, its contents, and the file. */
+export type { BaseRequest } from './create/base.ts';
+export type { BundledCatalog, CatalogRequest } from './create/catalogs.ts';
+export { gatherContents } from './create/contents.ts';
+export { createBundle, type CreateResult } from './create/create.ts';
+export { openLocalOrigin } from './create/localOrigin.ts';
+export { RegistryOrigin, type BundleOrigin } from './create/origin.ts';
+export {
+  listBundledVersions,
+  openReleaseSource,
+  type LocalExtraImage,
+  type ReleaseSource,
+  type ReleaseSourceRequest,
+} from './create/releaseSource.ts';
+export { planReleases } from './create/releases.ts';
+export type { CreateRequest } from './create/request.ts';
+export { heldImagesOf } from './create/siteCheck.ts';
+export { layOutBundle, listArtifacts, writeBundle } from './create/writeBundle.ts';

@@ -1,0 +1,4 @@
+/** The ClusterVersion, and what stops an update. */
+export { clusterVersionReference, listNeededReleases, readClusterVersion } from './version/clusterVersion.ts';
+export { ClusterView } from './version/clusterView.ts';
+export { blocks, platformStops } from './version/platformStops.ts';

@@ -1,0 +1,13 @@
+/** Bundles from another machine, whole or in parts. */
+export { checkBaseBlobs, openBaseBlobs, serveBaseBlobs } from './transfer/baseBlobs.ts';
+export { openRemoteBundle } from './transfer/remoteBundle.ts';
+export {
+  baseBlobsPath,
+  checkBundleDigest,
+  compareDigest,
+  fetchBundle,
+  hashBundle,
+  readOutline,
+  replicaPath,
+} from './transfer/replica.ts';
+export { Transfer, type RemoteServer, type WantedContent } from './transfer/transfer.ts';

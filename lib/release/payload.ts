@@ -1,0 +1,31 @@
+/** What the manifests of a release payload say: gates, features, filters, operating systems. */
+export {
+  describeGate,
+  listGates,
+  listRequiredGates,
+  readPayloadGates,
+  type AdminGate,
+  type GateConditions,
+  type GatedRelease,
+  type RequiredGate,
+} from './payload/adminGates.ts';
+export { makeManifestFilter, readFeatureSets, readPayloadPolicies } from './payload/featureGates.ts';
+export { exclusionOf, releaseMarksOf, selfManaged, type ManifestFilter } from './payload/manifestFilter.ts';
+export {
+  formatOSImageStream,
+  installedVersionOf,
+  noStreamsAdvice,
+  readStreamTarget,
+  streamAnnotations,
+  type OSImageStream,
+} from './payload/osImageStreamObject.ts';
+export {
+  isReadForStreams,
+  listSystemImages,
+  needsStreams,
+  readOSImageStreams,
+  readStreamsOf,
+  type OSImageStreamSet,
+  type OSImageStreams,
+} from './payload/osImageStreams.ts';
+export { readPayloadFiles, type PayloadFiles } from './payload/payload.ts';
