@@ -8,8 +8,8 @@ import { execFileSync, type ExecFileSyncOptionsWithStringEncoding } from 'node:c
 import { readFile, writeFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { explainingPages } from '../cmd/cli/explanations.ts';
 import { build, transform, type BuildOptions, type Metafile, type Plugin } from 'esbuild';
+import { explainingPages } from '../cmd/cli/explanations.ts';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 

@@ -1,8 +1,8 @@
 /** The manifests of the three krew plugins, from one description. */
 import { stringify } from 'yaml';
-import linuxLock from './linux-node/package-lock.json' with { type: 'json' };
-import manifest from '../package.json' with { type: 'json' };
 import { plugins as programs } from '../cmd/cli/programChoice.ts';
+import manifest from '../package.json' with { type: 'json' };
+import linuxLock from './linux-node/package-lock.json' with { type: 'json' };
 
 /** A platform with archives, by its names in Node.js and in krew (from Go). */
 export interface Platform {

@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 /**
  * Builds one executable for each platform, which includes Node.js, and packs it with licences and man pages into an archive. Also
  * writes a bill of materials beside each archive, and checksums, into dist/packages or into the folder that an argument names. Other arguments
@@ -6,7 +7,6 @@
  * macOS, and those for Linux on Linux.
  */
 import { createHash } from 'node:crypto';
-import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { chmod, copyFile, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -15,10 +15,11 @@ import { fileURLToPath } from 'node:url';
 import { create } from 'tar';
 import lock from '../package-lock.json' with { type: 'json' };
 import manifest from '../package.json' with { type: 'json' };
-import { bundle } from './bundle.ts';
+import { programs } from '../test/support/project/docs.ts';
 import { billOf } from './bill.ts';
-import { archiveOf, billNameOf, executableOf, papers, platforms, type Platform } from './krew.ts';
+import { bundle } from './bundle.ts';
 import { imageNameOf, makeImage } from './image.ts';
+import { archiveOf, billNameOf, executableOf, papers, platforms, type Platform } from './krew.ts';
 import { manPages } from './manPages.ts';
 import { fetchRuntime } from './nodeRuntime.ts';
 import { packagesOf, writeNotices } from './notices.ts';
@@ -26,7 +27,6 @@ import { readPackageArguments, type PackageArguments } from './packageArguments.
 import { makeRpm, rpmNameOf } from './rpm.ts';
 import { makeExecutable, makeExecutableOfOlder } from './sea.ts';
 import { makeZip } from './zip.ts';
-import { programs } from '../test/support/project/docs.ts';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 const { folder = `${root}/dist/packages`, wanted, withRpm, base, isFast } = readArguments();

@@ -1,12 +1,12 @@
 import { constants, readFileSync, readlinkSync, writeSync } from 'node:fs';
+import { format } from 'node:util';
 import { setFlagsFromString } from 'node:v8';
 import { messageOf, PluginError } from '#errors';
 import { toLine } from '#text';
-import type { Command, Program } from './cli/command.ts';
-import { completionWord, execute } from './execute.ts';
-import { isCompleter, nameAsCalled } from './cli/programChoice.ts';
-import { format } from 'node:util';
 import manifest from '../package.json' with { type: 'json' };
+import type { Command, Program } from './cli/command.ts';
+import { isCompleter, nameAsCalled } from './cli/programChoice.ts';
+import { completionWord, execute } from './execute.ts';
 
 /**
  * Runs a program as this process: with its streams and its environment, until a signal interrupts it. Exits with the

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-import { mirrorRegistry } from './mirror-registry/commands.ts';
 import { runMain } from './main.ts';
+import { mirrorRegistry } from './mirror-registry/commands.ts';
 
 void runMain(mirrorRegistry);

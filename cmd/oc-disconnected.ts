@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 import { basename } from 'node:path';
-import { mirrorRegistry } from './mirror-registry/commands.ts';
-import { runMain } from './main.ts';
 import { chooseProgram } from './cli/programChoice.ts';
+import { runMain } from './main.ts';
+import { mirrorRegistry } from './mirror-registry/commands.ts';
 import { releaseMirrorConfig } from './release-mirror-config/commands.ts';
 import { upgradeBundle } from './upgrade-bundle/commands.ts';
 

@@ -7,9 +7,9 @@ import { promisify } from 'node:util';
 import { expect } from 'chai';
 import { fetchRuntime } from '../.config/nodeRuntime.ts';
 import { messageOf } from '../lib/errors.ts';
+import { startExecutable } from './support/content/creation.ts';
 import { skipLoudly } from './support/loopDevice.ts';
 import { describeCarriedPackages } from './support/project/carriedPackages.ts';
-import { startExecutable } from './support/content/creation.ts';
 
 const execute = promisify(execFile);
 const root = fileURLToPath(new URL('..', import.meta.url));

@@ -4,8 +4,8 @@ import { mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { startRegistry } from './fakes/registry/registry.ts';
-import { buildRelease } from './support/release/release.ts';
 import { startSignatureServer } from './fakes/registry/signatureServer.ts';
+import { buildRelease } from './support/release/release.ts';
 import { makeSigningKey, signatureStore, signDigest } from './support/release/signing.ts';
 
 const program = new URL('../cmd/oc-adm_upgrade_bundle.ts', import.meta.url).pathname;

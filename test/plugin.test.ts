@@ -2,10 +2,10 @@ import { basename, normalize } from 'node:path';
 import { expect } from 'chai';
 import { parse } from 'yaml';
 import { archiveOf, krewManifests, platforms } from '../.config/krew.ts';
-import manifest from '../package.json' with { type: 'json' };
 import { mirrorRegistry } from '../cmd/mirror-registry/commands.ts';
 import { releaseMirrorConfig } from '../cmd/release-mirror-config/commands.ts';
 import { upgradeBundle } from '../cmd/upgrade-bundle/commands.ts';
+import manifest from '../package.json' with { type: 'json' };
 
 interface Plugin {
   apiVersion: string;

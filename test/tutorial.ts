@@ -5,12 +5,12 @@ import { closeSync, openSync } from 'node:fs';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
+import { furnish } from './fakes/cluster/site.ts';
 import { startApiServer } from './fakes/kubernetes/apiServer.ts';
 import { startRegistry } from './fakes/registry/registry.ts';
-import { buildRelease } from './support/release/release.ts';
 import { startSignatureServer } from './fakes/registry/signatureServer.ts';
+import { buildRelease } from './support/release/release.ts';
 import { makeSigningKey, signatureStore, signDigest } from './support/release/signing.ts';
-import { furnish } from './fakes/cluster/site.ts';
 
 /** The lifetime of the processes if no user stops them, in milliseconds. */
 const longest = 3 * 60 * 60 * 1000;

@@ -1,9 +1,9 @@
-import manifest from '../../package.json' with { type: 'json' };
 import { Credentials, MirrorSets, readMirrorSets, Registries, type RegistryAccess } from '#content/registry';
 import type { Context } from '#context';
+import manifest from '../../package.json' with { type: 'json' };
 import type { Arguments } from './command.ts';
-import { parseDuration } from './values.ts';
 import { registryOptions } from './options.ts';
+import { parseDuration } from './values.ts';
 
 /** The name and version of this program, for registries and for files that it writes. */
 export const tool = `${manifest.name}/${manifest.version}`;

@@ -1,6 +1,6 @@
-import { PluginError } from '#errors';
 import type { ApplyOutcome } from '#cluster/apply';
 import { formatObjectName } from '#cluster/objects';
+import { PluginError } from '#errors';
 import { Lines, listBelow } from '#text';
 import type { Terminal } from './terminal.ts';
 

@@ -1,6 +1,6 @@
 import { isPluginError, PluginError } from '#errors';
-import { namesOf, type Command, type Option, type OptionRecord, type Suggestion } from './command.ts';
 import { readDuration } from '#waiting';
+import { namesOf, type Command, type Option, type OptionRecord, type Suggestion } from './command.ts';
 import { commonOptions } from './options.ts';
 import { findSimilar } from './similar.ts';
 import { checkFile } from './values.ts';

@@ -1,10 +1,10 @@
-import { describeExtraImages } from '#bundle/open';
 import { type SkippedImage, splitReleases, type BundleMetadata } from '#bundle/metadata';
-import { listBelow, formatBytes, shellWord } from '#text';
-import type { Terminal } from './terminal.ts';
-import type { OSImageStreams } from '#release/payload';
+import { describeExtraImages } from '#bundle/open';
 import type { Context } from '#context';
 import { describeRisk } from '#release/graph';
+import type { OSImageStreams } from '#release/payload';
+import { listBelow, formatBytes, shellWord } from '#text';
+import type { Terminal } from './terminal.ts';
 
 /** The number of images that are listed. */
 const shown = 20;

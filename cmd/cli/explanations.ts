@@ -1,10 +1,10 @@
 import { readFileSync } from 'node:fs';
 import { PluginError, errorCodes } from '#errors';
-import { isMisread } from '#update/screen';
-import { findSimilar } from './similar.ts';
 import { Lines } from '#text';
+import { isMisread } from '#update/screen';
 import { defineCommand } from './command.ts';
 import { breakHanging, breakLine, formatTable } from './format.ts';
+import { findSimilar } from './similar.ts';
 
 /** The pages of docs that explain names. */
 export const explainingPages = [

@@ -1,7 +1,7 @@
 import { isPluginError, messageOf, PluginError, type ErrorCode } from '#errors';
+import { formatShare, withoutUrlPasswords, shellWord } from '#text';
 import { kebabCase } from './arguments.ts';
 import { callOf, defaultOf, commandNameOf, type Command, type OptionRecord, type Program } from './command.ts';
-import { formatShare, withoutUrlPasswords, shellWord } from '#text';
 import type { ProgressCounts } from './progress.ts';
 import type { Terminal } from './terminal.ts';
 

@@ -1,3 +1,4 @@
+import { Lines } from '#text';
 import {
   callOf,
   commandNameOf,
@@ -12,9 +13,8 @@ import {
   type Program,
   defineCommand,
 } from './command.ts';
-import { commonOptions, withVersion, clusterAccessOptions } from './options.ts';
 import { breakLine, defaultWidth } from './format.ts';
-import { Lines } from '#text';
+import { commonOptions, withVersion, clusterAccessOptions } from './options.ts';
 
 /** The group of options that only the command `options` lists. */
 export const clusterGroup = 'Cluster:';

@@ -1,7 +1,7 @@
 import { formatManifest } from '#config/manifest';
+import { readSmallFile, readSmallInput, readDocuments } from '#content/files';
 import { isPluginError, messageOf, PluginError } from '#errors';
 import { isFields, type Fields } from '#fields';
-import { readSmallFile, readSmallInput, readDocuments } from '#content/files';
 import { camelCase, checkValue, kebabCase } from './arguments.ts';
 import { namesOf, type Command, type ConfigFormat, type Option, type OptionRecord } from './command.ts';
 import { imageSetKind, readImageSet, type ImageSetOptions } from './imageSet.ts';

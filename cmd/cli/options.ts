@@ -1,8 +1,8 @@
 import { PluginError } from '#errors';
 import { parseFingerprint } from '#release/signature';
 import { usualRepository } from '#release/version';
-import { checkImage, checkRepository, checkSecretFile, checkSignatureStore, parseDuration } from './values.ts';
 import type { OptionRecord } from './command.ts';
+import { checkImage, checkRepository, checkSecretFile, checkSignatureStore, parseDuration } from './values.ts';
 
 const registry = 'Registries:';
 const trust = 'Trust:';

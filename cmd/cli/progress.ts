@@ -1,6 +1,6 @@
 import type { TransferEvent } from '#context';
-import { formatBar, formatDuration } from './format.ts';
 import { formatBytes, formatShare } from '#text';
+import { formatBar, formatDuration } from './format.ts';
 
 /** The time over which the rate is measured, in milliseconds. A transfer without a byte in this time has stalled. */
 const rateWindow = 15_000;

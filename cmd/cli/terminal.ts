@@ -3,8 +3,8 @@ import type { Ora } from 'ora';
 import type { LogLevel, TransferEvent } from '#context';
 import type { ErrorCode } from '#errors';
 import { Lines } from '#text';
-import { defaultWidth, formatData, isDataForm, type DataForm } from './format.ts';
 import { hasColors, paint, type Accents, type ColorMode } from './colors.ts';
+import { defaultWidth, formatData, isDataForm, type DataForm } from './format.ts';
 import { Progress, type ProgressCounts } from './progress.ts';
 
 /** The delay of the first plain line of progress, and the interval of the next lines, in milliseconds. */

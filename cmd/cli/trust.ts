@@ -1,8 +1,8 @@
 import type { VerifyTrust, SignedBundle } from '#bundle/open';
 import { digestIn } from '#content/oci';
+import { nameKey, releaseKeys, type ExpectedKeys, type NamedResult } from '#release/sigstore';
 import type { Arguments } from './command.ts';
 import { trustOptions } from './options.ts';
-import { nameKey, releaseKeys, type ExpectedKeys, type NamedResult } from '#release/sigstore';
 
 const { 'signature-store': _store, ...rest } = trustOptions;
 

@@ -1,9 +1,9 @@
-import { stat, readFile, access } from 'node:fs/promises';
-import { PluginError, messageOf } from '#errors';
-import { isDigest, type Digest, parseReference } from '#content/oci';
-import { readDuration } from '#waiting';
-import { shellCommand } from '#text';
 import { constants } from 'node:fs';
+import { stat, readFile, access } from 'node:fs/promises';
+import { isDigest, type Digest, parseReference } from '#content/oci';
+import { PluginError, messageOf } from '#errors';
+import { shellCommand } from '#text';
+import { readDuration } from '#waiting';
 
 /** Checks the reference of an image. Throws `usage` and `invalid-reference`. */
 export function checkImage(text: string): void {

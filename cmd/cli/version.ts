@@ -1,6 +1,6 @@
+import manifest from '../../package.json' with { type: 'json' };
 import { defineCommand } from './command.ts';
 import { outputOption } from './options.ts';
-import manifest from '../../package.json' with { type: 'json' };
 
 /** `version`: prints the version of this program. */
 export const command = defineCommand({

@@ -1,12 +1,12 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { sumSizes } from '#content/oci';
 import { backUpRegistry, planBackup, type BackupPlan } from '#registry-host/backup';
+import { formatBytes, Lines } from '#text';
 import { defineCommand } from '../cli/command.ts';
 import { formatCount } from '../cli/format.ts';
-import { formatBytes, Lines } from '#text';
 import { checkPlace, dryRunOf, formatOption } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, requestOf } from './options.ts';
-import { sumSizes } from '#content/oci';
 
 const usualName = 'mirror-registry-backup.tar';
 

@@ -1,5 +1,7 @@
-import { openBundle, type Bundle } from '#bundle/open';
 import { RegistryOrigin } from '#bundle/create';
+import { inspectBundle } from '#bundle/inspect';
+import { openBundle, type Bundle } from '#bundle/open';
+import { formatReference, parseReference, type Reference } from '#content/oci';
 import type { Context } from '#context';
 import { isPluginError, PluginError } from '#errors';
 import { HostCommands } from '#node/machine';
@@ -12,17 +14,15 @@ import {
   loadReleaseImages,
   type RegistryRelease,
 } from '#registry-host/releases';
-import { formatReference, parseReference, type Reference } from '#content/oci';
 import { architectures, parseArchitecture } from '#release/version';
+import { formatBytes, Lines, shellCommand } from '#text';
 import { openAccess, openRegistries, tool } from '../cli/access.ts';
-import { checkImage, readDigest } from '../cli/values.ts';
 import { defineCommand, type Arguments, type CommandSession } from '../cli/command.ts';
 import { formatTable } from '../cli/format.ts';
-import { formatBytes, Lines, shellCommand } from '#text';
 import { bundleFolderOption, formatOption, registryOptions } from '../cli/options.ts';
+import { checkImage, readDigest } from '../cli/values.ts';
 import { findInstallation, podmanOption, registryHostOptions } from './options.ts';
 import { openReading, releaseDigestOption, targetImages, targetOptions } from './target.ts';
-import { inspectBundle } from '#bundle/inspect';
 
 const { version: _version, ...imageOptions } = targetOptions;
 

@@ -1,5 +1,4 @@
 import type { Context } from '#context';
-import { changeCertificates } from '#registry-host/change';
 import {
   findRenewals,
   renewCertificates,
@@ -12,7 +11,11 @@ import {
   type CertificateStatus,
   formatTrust,
 } from '#registry-host/certificates';
+import { changeCertificates } from '#registry-host/change';
+import type { Installation } from '#registry-host/installation';
+import { joinParagraphs, Lines } from '#text';
 import { defineCommand, type Arguments } from '../cli/command.ts';
+import { formatTable } from '../cli/format.ts';
 import { dryRunOf, outputOption } from '../cli/options.ts';
 import {
   executionOptions,
@@ -22,9 +25,6 @@ import {
   renewalOptions,
   requestOf,
 } from './options.ts';
-import type { Installation } from '#registry-host/installation';
-import { formatTable } from '../cli/format.ts';
-import { joinParagraphs, Lines } from '#text';
 
 /** `certs`: shows and renews the certificates of a mirror registry. */
 export const command = defineCommand({

@@ -1,12 +1,12 @@
 import { homedir } from 'node:os';
 import { isAbsolute } from 'node:path';
-import { detectInstallation, type DetectedInstallation, type DetectOptions } from '#registry-host/detect';
-import { HostFiles, HostCommands } from '#node/machine';
-import { requireOwner } from '#registry-host/installation';
-import { type ExecutionRequest, locateInstallation, type UninstallRequest } from '#registry-host/change';
-import { isHost, type RenewalOptions } from '#registry-host/certificates';
-import { PluginError } from '#errors';
 import { readPem } from '#content/files';
+import { PluginError } from '#errors';
+import { HostFiles, HostCommands } from '#node/machine';
+import { isHost, type RenewalOptions } from '#registry-host/certificates';
+import { type ExecutionRequest, locateInstallation, type UninstallRequest } from '#registry-host/change';
+import { detectInstallation, type DetectedInstallation, type DetectOptions } from '#registry-host/detect';
+import { requireOwner } from '#registry-host/installation';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
 
 const host = 'Host:';

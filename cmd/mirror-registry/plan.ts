@@ -1,14 +1,14 @@
+import { existsSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { isSea } from 'node:sea';
 import { PluginError } from '#errors';
+import { formatCheckTimer } from '#registry-host/change';
+import type { Installation } from '#registry-host/installation';
+import { Lines } from '#text';
 import { defineCommand, type OptionRecord } from '../cli/command.ts';
 import { findInstallation, registryHostOptions, podmanOption, renewalOptions } from './options.ts';
 import { exitCodeOf, formatPlan, makePlan, planOptions, toPlainPlan } from './planReport.ts';
 import { bundlePositional, withBundle, upgradeOptions } from './target.ts';
-import { Lines } from '#text';
-import { existsSync } from 'node:fs';
-import { resolve } from 'node:path';
-import { isSea } from 'node:sea';
-import { formatCheckTimer } from '#registry-host/change';
-import type { Installation } from '#registry-host/installation';
 
 /** `plan`: shows the changes of an upgrade. */
 export const command = defineCommand({

@@ -10,11 +10,11 @@ import {
   type Forecast,
 } from '#registry-host/change';
 import { canAskPodman } from '#registry-host/releases';
-import { formatUnifiedDiff } from '../cli/unifiedDiff.ts';
+import { formatBytes, joinParagraphs, Lines } from '#text';
 import type { Arguments, OptionRecord } from '../cli/command.ts';
 import { formatDuration, formatTable } from '../cli/format.ts';
-import { formatBytes, joinParagraphs, Lines } from '#text';
 import { outputOption } from '../cli/options.ts';
+import { formatUnifiedDiff } from '../cli/unifiedDiff.ts';
 import {
   executionOptions,
   findInstallation,

@@ -1,8 +1,8 @@
+import { PluginError } from '#errors';
 import { planRestore, restoreBackup, type RestorePlan } from '#registry-host/backup';
 import { isHost } from '#registry-host/certificates';
-import { PluginError } from '#errors';
-import { defineCommand } from '../cli/command.ts';
 import { formatBytes, Lines } from '#text';
+import { defineCommand } from '../cli/command.ts';
 import { dryRunOf, outputOption } from '../cli/options.ts';
 import { executionOptions, registryHostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
 

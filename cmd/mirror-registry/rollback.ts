@@ -8,12 +8,12 @@ import {
   timeOf,
   type UpgradeJournal,
 } from '#registry-host/change';
-import { readDigest } from '../cli/values.ts';
+import { Lines } from '#text';
 import { defineCommand } from '../cli/command.ts';
 import { askForYes, dryRunOf, outputOption, yesOption } from '../cli/options.ts';
-import { noTarget, openTarget, releaseDigestOption, upgradeOptions } from './target.ts';
+import { readDigest } from '../cli/values.ts';
 import { defaultRenewal, executionOptions, registryHostOptions, renewalOf, requestOf } from './options.ts';
-import { Lines } from '#text';
+import { noTarget, openTarget, releaseDigestOption, upgradeOptions } from './target.ts';
 
 /** `rollback`: reverts the last upgrade, or the last renewal of certificates. */
 export const command = defineCommand({

@@ -1,12 +1,12 @@
-import type { Inherited, Installation } from '#registry-host/installation';
 import { findRevertible, findUnfinished, type Revertible } from '#registry-host/change';
+import { listChangedUnits, readState } from '#registry-host/detect';
+import type { Inherited, Installation } from '#registry-host/installation';
+import { Lines } from '#text';
 import { defineCommand } from '../cli/command.ts';
 import { formatTable } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
 import { findInstallation, registryHostOptions } from './options.ts';
 import { describeUnfinished } from './planReport.ts';
-import { Lines } from '#text';
-import { listChangedUnits, readState } from '#registry-host/detect';
 
 /** `status`: shows the mirror registry of this host. */
 export const command = defineCommand({

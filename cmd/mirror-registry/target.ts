@@ -1,18 +1,18 @@
+import type { Reference } from '#content/oci';
 import type { Context } from '#context';
 import { PluginError } from '#errors';
-import { ownAuthority, defaultSqliteStorage, type Installation, imagesOfVersion } from '#registry-host/installation';
 import type { HostFiles } from '#node/machine';
+import { ownAuthority, defaultSqliteStorage, type Installation, imagesOfVersion } from '#registry-host/installation';
 import {
   type RegistryRelease,
   type TargetImages,
   openRegistryRelease,
   type OpenedRepository,
 } from '#registry-host/releases';
-import type { Reference } from '#content/oci';
 import { openRegistries } from '../cli/access.ts';
-import { checkImage, digestOption } from '../cli/values.ts';
 import { inGroup, type Arguments, type OptionRecord } from '../cli/command.ts';
 import { registryOptions } from '../cli/options.ts';
+import { checkImage, digestOption } from '../cli/values.ts';
 
 /** Options of the images to upgrade to. */
 export const targetOptions = {

@@ -1,8 +1,8 @@
 import { planUninstall, uninstallRegistry, type UninstallPlan } from '#registry-host/change';
+import { joinParagraphs, Lines } from '#text';
 import { defineCommand } from '../cli/command.ts';
 import { askForYes, dryRunOf, outputOption, yesOption } from '../cli/options.ts';
 import { registryHostOptions, uninstallOptions, uninstallRequestOf } from './options.ts';
-import { joinParagraphs, Lines } from '#text';
 
 /** `uninstall`: removes a mirror registry from its host. */
 export const command = defineCommand({

@@ -1,12 +1,12 @@
-import type { Installation } from '#registry-host/installation';
 import { type UpgradePlan, upgradeRegistry } from '#registry-host/change';
-import { readDigest } from '../cli/values.ts';
+import type { Installation } from '#registry-host/installation';
+import { joinParagraphs } from '#text';
 import { defineCommand } from '../cli/command.ts';
 import { dryRunOf } from '../cli/options.ts';
+import { readDigest } from '../cli/values.ts';
 import { executionOptions, registryHostOptions, renewalOf, renewalOptions, requestOf } from './options.ts';
 import { exitCodeOf, formatPlan, makePlan, planOptions, toPlainPlan } from './planReport.ts';
 import { bundlePositional, withBundle, openTarget, releaseDigestOption, upgradeOptions } from './target.ts';
-import { joinParagraphs } from '#text';
 
 /** `upgrade`: runs the plan of an upgrade. */
 export const command = defineCommand({

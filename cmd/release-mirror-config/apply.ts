@@ -1,13 +1,13 @@
 import { PluginError } from '#errors';
 import { applyConfiguration } from '#mirroring/configuration';
-import { defineCommand, type CommandSession } from '../cli/command.ts';
-import { fileOf, filenameOption } from '../cli/values.ts';
-import { clusterAccessOptions, dryRunOption, outputOption, signedImagesOption, trustOptions } from '../cli/options.ts';
 import { openAccess } from '../cli/access.ts';
-import { openCluster } from '../cli/clusterAccess.ts';
-import { formatData } from '../cli/format.ts';
-import { trustOf } from '../cli/trust.ts';
 import { checkOutcomes, formatOutcome, toPlainOutcome, warnOfOutcomes } from '../cli/applyReport.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
+import { defineCommand, type CommandSession } from '../cli/command.ts';
+import { formatData } from '../cli/format.ts';
+import { clusterAccessOptions, dryRunOption, outputOption, signedImagesOption, trustOptions } from '../cli/options.ts';
+import { trustOf } from '../cli/trust.ts';
+import { fileOf, filenameOption } from '../cli/values.ts';
 
 /** `apply`: applies the configuration in a folder or bundle to a cluster. */
 export const command = defineCommand({

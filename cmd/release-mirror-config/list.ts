@@ -1,4 +1,5 @@
 import { PluginError } from '#errors';
+import { readStoredReleases } from '#mirroring/mirror';
 import {
   nameRisks,
   resolveUpdatePath,
@@ -9,14 +10,13 @@ import {
   readServedChannels,
   versionsOf,
 } from '#release/graph';
+import { parseArchitecture } from '#release/version';
+import { Lines } from '#text';
+import { openRegistries } from '../cli/access.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatTable } from '../cli/format.ts';
 import { outputOption, registryOptions } from '../cli/options.ts';
 import { mirrorOptions } from './options.ts';
-import { Lines } from '#text';
-import { readStoredReleases } from '#mirroring/mirror';
-import { parseArchitecture } from '#release/version';
-import { openRegistries } from '../cli/access.ts';
 
 const { 'certificate-authority': certificateAuthority, insecure } = registryOptions;
 const {

@@ -1,8 +1,6 @@
-import { defineCommand, type CommandSession } from '../cli/command.ts';
-import { mirrorConfig, mirrorOptions } from './options.ts';
-import { Lines, formatBytes, shellWord, joinParagraphs, shellCommand } from '#text';
-import { openAccess } from '../cli/access.ts';
-import { clusterOpener } from '../cli/clusterAccess.ts';
+import { describeSignatures } from '#bundle/metadata';
+import { formatMirrorInstructions, mirrorSetManifests } from '#config/mirrorSets';
+import { formatTrustInstructions, formatUpdateServiceInstructions } from '#config/updateService';
 import {
   listMapping,
   mirrorRelease,
@@ -17,13 +15,10 @@ import {
   type MirrorImage,
   type MirrorMeasure,
 } from '#mirroring/mirror';
-import { readImageList } from '../cli/imageList.ts';
-import { readReleases, readRequest, requireTagEach, configFolderOf, type MirrorArguments } from './request.ts';
-import { describeSignatures } from '#bundle/metadata';
-import { formatMirrorInstructions, mirrorSetManifests } from '#config/mirrorSets';
-import { formatTrustInstructions, formatUpdateServiceInstructions } from '#config/updateService';
-import { formatData } from '../cli/format.ts';
-import { listPolicies, toPlainPolicies } from '../cli/trust.ts';
+import type { Release } from '#release/release';
+import { releaseTag } from '#release/version';
+import { Lines, formatBytes, shellWord, joinParagraphs, shellCommand } from '#text';
+import { openAccess } from '../cli/access.ts';
 import {
   checkOutcomes,
   formatOutcome,
@@ -33,8 +28,13 @@ import {
   type DryRun,
 } from '../cli/applyReport.ts';
 import { clusterWords, runWords, trustWords, upgradeCommand } from '../cli/carriedOptions.ts';
-import type { Release } from '#release/release';
-import { releaseTag } from '#release/version';
+import { clusterOpener } from '../cli/clusterAccess.ts';
+import { defineCommand, type CommandSession } from '../cli/command.ts';
+import { formatData } from '../cli/format.ts';
+import { readImageList } from '../cli/imageList.ts';
+import { listPolicies, toPlainPolicies } from '../cli/trust.ts';
+import { mirrorConfig, mirrorOptions } from './options.ts';
+import { readReleases, readRequest, requireTagEach, configFolderOf, type MirrorArguments } from './request.ts';
 
 /** The default command: mirrors a release and its configuration. */
 export const command = defineCommand({

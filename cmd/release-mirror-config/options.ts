@@ -1,8 +1,8 @@
-import { inGroup } from '../cli/command.ts';
 import { channelOptions } from '../cli/channelRange.ts';
-import { checkImage } from '../cli/values.ts';
+import { inGroup } from '../cli/command.ts';
 import { imageListOption } from '../cli/imageList.ts';
 import { clusterOptions, dryRunOption, outputOption, registryOptions, trustOptions } from '../cli/options.ts';
+import { checkImage } from '../cli/values.ts';
 
 const destination = 'Destination:';
 const configuration = 'Configuration:';

@@ -1,14 +1,14 @@
 import { PluginError, nameSome } from '#errors';
-import { pruneTarget, type PruneOutcome, type JudgedRelease } from '#mirroring/prune';
 import { parseDestination, formatPlace } from '#mirroring/mirror';
-import { defineCommand } from '../cli/command.ts';
-import { clusterOptions, dryRunOf, outputOption, registryOptions, yesOption, askForYes } from '../cli/options.ts';
+import { pruneTarget, type PruneOutcome, type JudgedRelease } from '#mirroring/prune';
+import { formatBytes, joinParagraphs, Lines } from '#text';
 import { openAccess } from '../cli/access.ts';
 import { clusterOpener } from '../cli/clusterAccess.ts';
+import { defineCommand } from '../cli/command.ts';
+import { formatCount, formatTable } from '../cli/format.ts';
+import { clusterOptions, dryRunOf, outputOption, registryOptions, yesOption, askForYes } from '../cli/options.ts';
 import { mirrorOptions } from './options.ts';
 import { configFolderOf } from './request.ts';
-import { formatCount, formatTable } from '../cli/format.ts';
-import { formatBytes, joinParagraphs, Lines } from '#text';
 
 const { to, 'to-dir': toDir, 'to-release-image': toReleaseImage, 'config-to-dir': configToDir } = mirrorOptions;
 const { 'idms-file': _, ...registries } = registryOptions;

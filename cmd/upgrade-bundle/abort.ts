@@ -1,9 +1,9 @@
-import { abortUpdate, awaitAbort, chooseRecord, listRecords, phaseOf } from '#update/record';
 import { describeSilence } from '#update/install';
-import { defineCommand } from '../cli/command.ts';
-import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
+import { abortUpdate, awaitAbort, chooseRecord, listRecords, phaseOf } from '#update/record';
 import { suffixOf } from '../cli/applyReport.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
+import { defineCommand } from '../cli/command.ts';
+import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import { recordArgument } from './status/statusView.ts';
 
 /** `abort`: aborts an update that has not begun. */

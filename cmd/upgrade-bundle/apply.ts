@@ -1,4 +1,12 @@
 import type { BundleEvidence } from '#bundle/open';
+import type { Cluster } from '#cluster/client';
+import { requireIgnorable, formatSubject } from '#cluster/finding';
+import { isDigest, type Digest, digestIn } from '#content/oci';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
+import { listDueAcknowledgements, findLeftOut } from '#readiness/preflight';
+import { describeGate } from '#release/payload';
+import { Lines, shellCommand } from '#text';
 import {
   allowBundle,
   type BundleRequest,
@@ -11,16 +19,15 @@ import {
   findWindow,
   usualNeeds,
 } from '#update/record';
-import { requireIgnorable, formatSubject } from '#cluster/finding';
-import type { Context } from '#context';
-import { isPluginError, PluginError } from '#errors';
-import type { Cluster } from '#cluster/client';
-import { isDigest, type Digest, digestIn } from '#content/oci';
-import { listDueAcknowledgements, findLeftOut } from '#readiness/preflight';
-import { describeGate } from '#release/payload';
+import { suffixOf } from '../cli/applyReport.ts';
+import { warnOfClaimedRisks, warnOfExtraImages } from '../cli/bundleFacts.ts';
+import { clusterWords } from '../cli/carriedOptions.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand, inGroup, type Arguments } from '../cli/command.ts';
+import { formatYaml } from '../cli/format.ts';
 import { dryRunOption, outputOption } from '../cli/options.ts';
 import { listPolicies, toPlainPolicies } from '../cli/trust.ts';
+import { formatUnifiedDiff } from '../cli/unifiedDiff.ts';
 import {
   checkNodePath,
   namedArgument,
@@ -30,14 +37,7 @@ import {
   identifyNamed,
   requireNamed,
 } from './namedBundle.ts';
-import { Lines, shellCommand } from '#text';
-import { suffixOf } from '../cli/applyReport.ts';
 import { describeWindow } from './status/statusView.ts';
-import { openCluster } from '../cli/clusterAccess.ts';
-import { warnOfClaimedRisks, warnOfExtraImages } from '../cli/bundleFacts.ts';
-import { clusterWords } from '../cli/carriedOptions.ts';
-import { formatYaml } from '../cli/format.ts';
-import { formatUnifiedDiff } from '../cli/unifiedDiff.ts';
 
 function checkAcknowledgement(text: string): void {
   if (fitsSpec('acknowledge', text)) return;

@@ -1,10 +1,10 @@
-import { defineCommand } from '../cli/command.ts';
-import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
-import { recordArgument } from './status/statusView.ts';
 import { Lines } from '#text';
 import { cleanRecords } from '#update/record';
 import { suffixOf } from '../cli/applyReport.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
+import { defineCommand } from '../cli/command.ts';
+import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
+import { recordArgument } from './status/statusView.ts';
 
 /** `clean`: removes the records of updates that have ended. */
 export const command = defineCommand({

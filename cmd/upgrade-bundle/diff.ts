@@ -1,10 +1,10 @@
 import { diffReleases, type BlobCount, type ImageDiff, type ReleaseDiff } from '#bundle/diff';
 import { parseArchitecture, usualRepository } from '#release/version';
+import { formatBytes, Lines } from '#text';
+import { openRegistries } from '../cli/access.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatFields, formatTable } from '../cli/format.ts';
-import { formatBytes, Lines } from '#text';
 import { outputOption, registryOptions, releaseOptions } from '../cli/options.ts';
-import { openRegistries } from '../cli/access.ts';
 import { markup, type Markup, formatFacts, formatPage, drawTable } from './report/page.ts';
 
 const side = {

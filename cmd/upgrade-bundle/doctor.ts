@@ -1,15 +1,15 @@
-import { defineCommand, type Arguments, type CommandSession } from '../cli/command.ts';
-import { formatFields } from '../cli/format.ts';
-import { clusterOptions, outputOption, trustOptions } from '../cli/options.ts';
-import { Lines } from '#text';
 import { realpath } from 'node:fs/promises';
 import { isSea } from 'node:sea';
 import { isPluginError } from '#errors';
-import { clusterOpener } from '../cli/clusterAccess.ts';
-import { plugins } from '../cli/programChoice.ts';
-import { loadKeyring, findSignedFile, type SignedFile } from '#release/signature';
-import { compareAgents, readAgentVersion } from '#update/install';
 import { runCommand, findOnPath } from '#node/machine';
+import { loadKeyring, findSignedFile, type SignedFile } from '#release/signature';
+import { Lines } from '#text';
+import { compareAgents, readAgentVersion } from '#update/install';
+import { clusterOpener } from '../cli/clusterAccess.ts';
+import { defineCommand, type Arguments, type CommandSession } from '../cli/command.ts';
+import { formatFields } from '../cli/format.ts';
+import { clusterOptions, outputOption, trustOptions } from '../cli/options.ts';
+import { plugins } from '../cli/programChoice.ts';
 import { commit, version } from '../cli/version.ts';
 
 /** `doctor`: shows what is installed on this machine, and what commands would find. */

@@ -1,14 +1,14 @@
-import { PluginError } from '#errors';
 import { drillNode, endDrill, type NodeDrill, listPool } from '#drill/drill';
+import { PluginError } from '#errors';
+import { Lines, joinParagraphs } from '#text';
+import { tool } from '../cli/access.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
 import { isDataForm, formatTable } from '../cli/format.ts';
-import { parseDuration } from '../cli/values.ts';
-import { clusterAccessOptions, outputOption, yesOption } from '../cli/options.ts';
-import { Lines, joinParagraphs } from '#text';
-import { openCluster } from '../cli/clusterAccess.ts';
-import { tool } from '../cli/access.ts';
-import { formatDrillPage } from './report/findingsPage.ts';
 import { formatJunit, type JunitCase, type JunitSuite } from '../cli/junit.ts';
+import { clusterAccessOptions, outputOption, yesOption } from '../cli/options.ts';
+import { parseDuration } from '../cli/values.ts';
+import { formatDrillPage } from './report/findingsPage.ts';
 
 /** `drill`: shows on a live cluster that its nodes start without a registry. */
 export const command = defineCommand({

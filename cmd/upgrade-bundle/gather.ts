@@ -1,14 +1,14 @@
-import { basename, dirname } from 'node:path';
 import { mkdir } from 'node:fs/promises';
-import { PluginError } from '#errors';
-import { Lines, shellCommand, redacted } from '#text';
+import { basename, dirname } from 'node:path';
 import { encodeTar } from '#content/archive';
 import { writeAtomically, writeDurably, OpenedFolder } from '#content/files';
+import { PluginError } from '#errors';
+import { Lines, shellCommand, redacted } from '#text';
 import { gatherState, Redactor } from '#update/gather';
+import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatCount } from '../cli/format.ts';
 import { checkPlace, clusterAccessOptions, formatOption } from '../cli/options.ts';
-import { openCluster } from '../cli/clusterAccess.ts';
 
 /** `gather`: writes the state of an update into a folder or a tar. */
 export const command = defineCommand({

@@ -1,16 +1,16 @@
-import { defineCommand } from '../cli/command.ts';
-import { bundleArgument, outputOption } from '../cli/options.ts';
-import { formatSbom, sbomFormats } from './report/sbom.ts';
-import { Lines, formatBytes, joinParagraphs } from '#text';
 import { readBundleInventory, inspectRelease, type ReleaseInspection, type InspectedImage } from '#bundle/inspect';
 import { openBundle } from '#bundle/open';
-import { tool } from '../cli/access.ts';
-import { formatReport } from './report/inspectPage.ts';
 import { countAttachments } from '#content/oci';
 import { type UpdateRisk, formatRisk } from '#release/graph';
-import { describeProvenance } from './report/page.ts';
+import { Lines, formatBytes, joinParagraphs } from '#text';
+import { tool } from '../cli/access.ts';
 import { describeStreams, describeStreamSizes, listExtraImages, listSkippedImages } from '../cli/bundleFacts.ts';
+import { defineCommand } from '../cli/command.ts';
 import { formatFields, formatTable, formatVolumes, nameReleases } from '../cli/format.ts';
+import { bundleArgument, outputOption } from '../cli/options.ts';
+import { formatReport } from './report/inspectPage.ts';
+import { describeProvenance } from './report/page.ts';
+import { formatSbom, sbomFormats } from './report/sbom.ts';
 
 /** `inspect`: shows the contents of a bundle in place, without reading its blobs. */
 export const command = defineCommand({

@@ -1,22 +1,22 @@
 import { isSea } from 'node:sea';
-import { install, planManifests, type InstallResult, readExecutables } from '#update/install';
+import { referenceOf } from '#cluster/objects';
+import { formatManifest } from '#config/manifest';
 import type { Context } from '#context';
 import { PluginError } from '#errors';
-import { mirrorContents } from '#update/record';
+import { Lines } from '#text';
+import { install, planManifests, type InstallResult, readExecutables } from '#update/install';
 import { mirrorPort } from '#update/mirror';
+import { mirrorContents } from '#update/record';
+import { clusterWords } from '../cli/carriedOptions.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand, inGroup } from '../cli/command.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import type { Terminal } from '../cli/terminal.ts';
-import { parseSize } from '../cli/values.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
+import { parseSize } from '../cli/values.ts';
 import { version } from '../cli/version.ts';
 import { screenOf, screenOptions } from './node/nodeOptions.ts';
-import { Lines } from '#text';
-import { formatManifest } from '#config/manifest';
-import { referenceOf } from '#cluster/objects';
-import { openCluster } from '../cli/clusterAccess.ts';
 import { formatObject } from './objectLine.ts';
-import { clusterWords } from '../cli/carriedOptions.ts';
 
 /** `install`: installs the agents that let a cluster update itself from a bundle. */
 export const command = defineCommand({

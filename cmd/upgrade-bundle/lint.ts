@@ -1,3 +1,5 @@
+import { formatSubject } from '#cluster/finding';
+import { writeAtomically } from '#content/files';
 import { PluginError } from '#errors';
 import {
   atLeast,
@@ -12,16 +14,14 @@ import {
   allRules,
 } from '#readiness/lint';
 import { parseArchitecture, usualRepository } from '#release/version';
+import { Lines } from '#text';
 import { tool, openRegistries } from '../cli/access.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatCount, formatYaml } from '../cli/format.ts';
-import { outputOption, registryOptions, releaseOptions } from '../cli/options.ts';
-import { toSarif } from './report/sarif.ts';
-import { Lines } from '#text';
-import { writeAtomically } from '#content/files';
-import { formatLintPage } from './report/findingsPage.ts';
-import { formatSubject } from '#cluster/finding';
 import { formatJunit, type JunitCase } from '../cli/junit.ts';
+import { outputOption, registryOptions, releaseOptions } from '../cli/options.ts';
+import { formatLintPage } from './report/findingsPage.ts';
+import { toSarif } from './report/sarif.ts';
 
 const options = {
   against: {

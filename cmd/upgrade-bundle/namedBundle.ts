@@ -1,9 +1,9 @@
 import { identifyBundle, parseIdentity, type BundleEvidence } from '#bundle/open';
 import type { Cluster } from '#cluster/client';
-import { PluginError } from '#errors';
-import { type BundleRequest, fitsSpec, type Phase } from '#update/record';
 import { readSmallInput } from '#content/files';
+import { PluginError } from '#errors';
 import { addAgentTrust, checkAgents } from '#update/install';
+import { type BundleRequest, fitsSpec, type Phase } from '#update/record';
 import { inGroup, type Arguments, type CommandSession } from '../cli/command.ts';
 import { clusterAccessOptions, signedImagesOption } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';

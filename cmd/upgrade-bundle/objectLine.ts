@@ -1,5 +1,5 @@
-import { agentNamespace } from '#update/record';
 import { type ObjectReference, formatObjectName } from '#cluster/objects';
+import { agentNamespace } from '#update/record';
 import { suffixOf, type DryRun } from '../cli/applyReport.ts';
 
 /**

@@ -1,6 +1,12 @@
+import { openBundle } from '#bundle/open';
 import { planUpdate, type UpdatePlan } from '#bundle/verify';
 import type { Cluster } from '#cluster/client';
 import { nameSubject, type Finding, isOpenBlocker, nameIgnore, requireIgnorable, severityOf } from '#cluster/finding';
+import { formatSiteReport, formatSiteText } from '#config/siteReport';
+import { writeAtomically } from '#content/files';
+import { sumSizes } from '#content/oci';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
 import {
   refuseHostedControlPlane,
   runPreflight,
@@ -10,24 +16,18 @@ import {
   type ClusterSurvey,
   readSite,
 } from '#readiness/preflight';
-import type { Context } from '#context';
-import { PluginError } from '#errors';
 import { shellWord, Lines } from '#text';
+import { addAgentTrust } from '#update/install';
+import { checkMirrors, checkQuota, mirrorPort } from '#update/mirror';
+import { readReportKey } from '#update/report';
+import { openRegistries, tool } from '../cli/access.ts';
+import { warnOfRisksIn } from '../cli/bundleFacts.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatCount, formatTable } from '../cli/format.ts';
 import { clusterAccessOptions, outputOption, registryOptions } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
-import { openRegistries, tool } from '../cli/access.ts';
-import { openCluster } from '../cli/clusterAccess.ts';
-import { formatSiteReport, formatSiteText } from '#config/siteReport';
-import { writeAtomically } from '#content/files';
-import { readReportKey } from '#update/report';
 import { formatPreflightPage } from './report/findingsPage.ts';
-import { openBundle } from '#bundle/open';
-import { sumSizes } from '#content/oci';
-import { addAgentTrust } from '#update/install';
-import { warnOfRisksIn } from '../cli/bundleFacts.ts';
-import { checkMirrors, checkQuota, mirrorPort } from '#update/mirror';
 
 /** The number of findings of one kind that the table shows. */
 const shown = 10;

@@ -1,11 +1,18 @@
-import { PluginError } from '#errors';
-import { isRepository, parseRepository } from '#content/oci';
 import { openComplete, checkSigned, type SignedBundle } from '#bundle/open';
-import { guardCopies } from '#mirroring/prune';
 import { pushBundle, type PushResult } from '#bundle/push';
+import { isRepository, parseRepository } from '#content/oci';
+import { PluginError } from '#errors';
+import type { Applied } from '#mirroring/mirror';
+import { guardCopies } from '#mirroring/prune';
 import { pushAndApply } from '#mirroring/pushedBundle';
-import { checkRepository } from '../cli/values.ts';
+import { shellWord, formatBytes, Lines } from '#text';
+import { openRegistries } from '../cli/access.ts';
+import { checkOutcomes, warnOfOutcomes, suffixOf, toPlainOutcome, type DryRun } from '../cli/applyReport.ts';
+import { listExtraImages } from '../cli/bundleFacts.ts';
+import { clusterWords, registryWords, trustWords, upgradeCommand } from '../cli/carriedOptions.ts';
+import { clusterOpener } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
+import { formatFields } from '../cli/format.ts';
 import {
   baseOption,
   bundleArgument,
@@ -16,15 +23,8 @@ import {
   signedImagesOption,
   trustOptions,
 } from '../cli/options.ts';
-import { openRegistries } from '../cli/access.ts';
-import { clusterOpener } from '../cli/clusterAccess.ts';
 import { trustOf, describeSigned, nameVersions, toPlainSigned } from '../cli/trust.ts';
-import { checkOutcomes, warnOfOutcomes, suffixOf, toPlainOutcome, type DryRun } from '../cli/applyReport.ts';
-import type { Applied } from '#mirroring/mirror';
-import { shellWord, formatBytes, Lines } from '#text';
-import { formatFields } from '../cli/format.ts';
-import { listExtraImages } from '../cli/bundleFacts.ts';
-import { clusterWords, registryWords, trustWords, upgradeCommand } from '../cli/carriedOptions.ts';
+import { checkRepository } from '../cli/values.ts';
 
 const configuration = 'Configuration:';
 

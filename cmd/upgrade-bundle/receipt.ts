@@ -1,10 +1,10 @@
 import { openReceipt, type ReceiptStatement } from '#bundle/verify';
 import { PluginError } from '#errors';
-import { digestOption, readDigest } from '../cli/values.ts';
+import { Lines } from '#text';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatFields } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
-import { Lines } from '#text';
+import { digestOption, readDigest } from '../cli/values.ts';
 
 const options = {
   key: {

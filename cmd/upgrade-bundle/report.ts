@@ -1,4 +1,6 @@
 import { basename, dirname, join } from 'node:path';
+import { nameUpdateReport, type OpenedReport } from '#config/updateReport';
+import { makeFolders, OpenedFolder, writeDurably } from '#content/files';
 import { PluginError } from '#errors';
 import { Lines, toLine, formatBytes, joinParagraphs, listBelow } from '#text';
 import {
@@ -11,13 +13,11 @@ import {
   lastUpdateOf,
   listSiteProblems,
 } from '#update/report';
-import { makeFolders, OpenedFolder, writeDurably } from '#content/files';
-import { nameUpdateReport, type OpenedReport } from '#config/updateReport';
+import { tool } from '../cli/access.ts';
 import { defineCommand, type CommandSession } from '../cli/command.ts';
 import { formatCount, formatDuration, formatTable, formatFields } from '../cli/format.ts';
 import { outputOption } from '../cli/options.ts';
 import { formatFleetPage } from './report/findingsPage.ts';
-import { tool } from '../cli/access.ts';
 
 const options = {
   key: {

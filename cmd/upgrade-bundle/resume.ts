@@ -1,8 +1,8 @@
 import { chooseRecord, listRecords, resumeUpdate, isWaitingForWindow, phaseOf } from '#update/record';
-import { defineCommand } from '../cli/command.ts';
-import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import { suffixOf } from '../cli/applyReport.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
+import { defineCommand } from '../cli/command.ts';
+import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import { recordArgument } from './status/statusView.ts';
 
 /** `resume`: starts an update that is on hold. */

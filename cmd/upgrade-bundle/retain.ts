@@ -1,5 +1,9 @@
+import { Lines } from '#text';
 import { retainBundle, type Retention } from '#update/mirror';
 import { phaseOf } from '#update/record';
+import { suffixOf } from '../cli/applyReport.ts';
+import { clusterWords } from '../cli/carriedOptions.ts';
+import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
 import { dryRunOption, outputOption } from '../cli/options.ts';
 import {
@@ -10,10 +14,6 @@ import {
   identifyNamed,
   requireNamed,
 } from './namedBundle.ts';
-import { Lines } from '#text';
-import { suffixOf } from '../cli/applyReport.ts';
-import { openCluster } from '../cli/clusterAccess.ts';
-import { clusterWords } from '../cli/carriedOptions.ts';
 
 /** `retain`: lets a cluster keep the bundle of the release that it runs. */
 export const command = defineCommand({

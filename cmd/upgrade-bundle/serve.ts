@@ -3,12 +3,12 @@ import { hostname } from 'node:os';
 import { openComplete, checkSigned } from '#bundle/open';
 import { serveBundle } from '#bundle/serve';
 import { releaseRepository } from '#content/store';
+import { openRegistries } from '../cli/access.ts';
+import { warnOfExtraImages } from '../cli/bundleFacts.ts';
 import { defineCommand } from '../cli/command.ts';
 import { baseOption, bundleArgument, registryOptions, signedImagesOption, trustOptions } from '../cli/options.ts';
-import { openRegistries } from '../cli/access.ts';
-import { parseListen, readToken } from '../cli/values.ts';
-import { warnOfExtraImages } from '../cli/bundleFacts.ts';
 import { nameSigners, toPlainSigned, trustOf } from '../cli/trust.ts';
+import { parseListen, readToken } from '../cli/values.ts';
 
 /** `serve`: serves a bundle as a registry. */
 export const command = defineCommand({

@@ -1,16 +1,16 @@
+import { openBundle, checkSigned } from '#bundle/open';
 import type { Cluster } from '#cluster/client';
 import type { Context } from '#context';
 import { PluginError } from '#errors';
 import { readStreamsOf, type OSImageStreams } from '#release/payload';
+import { Lines } from '#text';
+import { addAgentTrust } from '#update/install';
 import { planOSImageStream, readStreamSite, writeOSImageStream, type StreamImages } from '#update/record';
+import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
+import { formatYaml } from '../cli/format.ts';
 import { bundleArgument, clusterAccessOptions, outputOption } from '../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
-import { Lines } from '#text';
-import { openCluster } from '../cli/clusterAccess.ts';
-import { formatYaml } from '../cli/format.ts';
-import { openBundle, checkSigned } from '#bundle/open';
-import { addAgentTrust } from '#update/install';
 
 /** `streams`: describes the operating system streams of a release in a cluster without a registry. */
 export const command = defineCommand({

@@ -1,11 +1,11 @@
-import { defineCommand } from '../cli/command.ts';
-import { askForYes, clusterAccessOptions, dryRunOption, outputOption, yesOption } from '../cli/options.ts';
+import { nodeStateFolder } from '#node/machine';
 import { Lines } from '#text';
 import { uninstallAgents } from '#update/install';
 import { removeMirror } from '#update/mirror';
 import { openCluster } from '../cli/clusterAccess.ts';
+import { defineCommand } from '../cli/command.ts';
+import { askForYes, clusterAccessOptions, dryRunOption, outputOption, yesOption } from '../cli/options.ts';
 import { formatObject } from './objectLine.ts';
-import { nodeStateFolder } from '#node/machine';
 
 /** `uninstall`: removes the objects of `install`, and everything that the agents created. */
 export const command = defineCommand({

@@ -1,8 +1,17 @@
+import type { KeyObject } from 'node:crypto';
+import { basename } from 'node:path';
 import { findDigest, addBases, openBundle, type Problem, type ProblemSubject } from '#bundle/open';
 import { verifyBundle, type ExpectedDigest, type VerifyReport, readSigningKey, signReceipt } from '#bundle/verify';
+import { countAttachments, digestIn } from '#content/oci';
 import { PluginError } from '#errors';
-import { digestOption, readDigest } from '../cli/values.ts';
+import { listOtherKeys, loadExpectedKeys, type ExpectedKeys } from '#release/sigstore';
+import { Lines, formatBytes } from '#text';
+import { openRegistries, tool } from '../cli/access.ts';
+import { warnOfRisksIn, listExtraImages, listSkippedImages, describeStreams } from '../cli/bundleFacts.ts';
+import type { Accents } from '../cli/colors.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
+import { formatFields, nameReleases } from '../cli/format.ts';
+import { formatJunit, type JunitCase } from '../cli/junit.ts';
 import {
   baseOption,
   bundleArgument,
@@ -12,19 +21,10 @@ import {
   signedImagesOption,
   trustOptions,
 } from '../cli/options.ts';
-import { Lines, formatBytes } from '#text';
-import { listBadFiles, verdictError, verdictOf, describeDelta, listProblems } from './report/verdict.ts';
-import { listOtherKeys, loadExpectedKeys, type ExpectedKeys } from '#release/sigstore';
-import { openRegistries, tool } from '../cli/access.ts';
-import { warnOfRisksIn, listExtraImages, listSkippedImages, describeStreams } from '../cli/bundleFacts.ts';
 import { trustOf, describePolicies, toPlainPolicies } from '../cli/trust.ts';
+import { digestOption, readDigest } from '../cli/values.ts';
 import { formatAudit } from './report/auditPage.ts';
-import type { KeyObject } from 'node:crypto';
-import { basename } from 'node:path';
-import { countAttachments, digestIn } from '#content/oci';
-import { formatJunit, type JunitCase } from '../cli/junit.ts';
-import type { Accents } from '../cli/colors.ts';
-import { formatFields, nameReleases } from '../cli/format.ts';
+import { listBadFiles, verdictError, verdictOf, describeDelta, listProblems } from './report/verdict.ts';
 
 const { 'certificate-authority': authority, insecure } = registryOptions;
 

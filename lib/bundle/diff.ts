@@ -1,12 +1,12 @@
 import { stat } from 'node:fs/promises';
 import { parseVolumeName } from '#content/archive';
+import { sumSizes, type Digest, formatReference, parseReference, repositoryIn, type Reference } from '#content/oci';
+import type { ContentSource } from '#content/store';
 import type { Context } from '#context';
 import { PluginError } from '#errors';
-import { sumSizes, type Digest, formatReference, parseReference, repositoryIn, type Reference } from '#content/oci';
 import { findRelease, type FoundRelease, type ReleaseRequest } from '#release/load';
 import { readPayload, type Release } from '#release/release';
 import { compareVersions, componentTag, isOlder, isVersion, releaseTag, type Architecture } from '#release/version';
-import type { ContentSource } from '#content/store';
 import { gatherContents } from './create/contents.ts';
 import type { BundleImage } from './metadata/images.ts';
 import { type BundleMetadata, splitReleases } from './metadata/metadata.ts';

@@ -1,4 +1,4 @@
-import type { Context } from '#context';
+import { looksPacked } from '#content/archive';
 import {
   copyImages,
   type Image,
@@ -8,13 +8,13 @@ import {
   type OrderedImage,
   CopyTally,
 } from '#content/copy';
-import { isPluginError, PluginError, withHint, nameSome } from '#errors';
 import { attachedTo, attachmentName, isContainerImage, type Descriptor, type Digest } from '#content/oci';
 import { blobsOf, walkManifests, type ContentSource, type ContentStore } from '#content/store';
-import { looksPacked } from '#content/archive';
-import { listSignedImages } from './metadata/originalNames.ts';
+import type { Context } from '#context';
+import { isPluginError, PluginError, withHint, nameSome } from '#errors';
 import { gatherContents, warnOfImages, type Contents } from './create/contents.ts';
 import type { BundleImage } from './metadata/images.ts';
+import { listSignedImages } from './metadata/originalNames.ts';
 import type { Bundle } from './open/bundle.ts';
 import type { SignedBundle } from './open/signedBundle.ts';
 

@@ -1,5 +1,3 @@
-import type { Context } from '#context';
-import { asFailure, PluginError } from '#errors';
 import {
   attachedTo,
   isIndex,
@@ -10,19 +8,21 @@ import {
   parseReference,
 } from '#content/oci';
 import {
-  releaseRepository,
-  isAttachment,
-  readImageManifest,
-  type ContentSource,
-  type LocalContent,
-} from '#content/store';
-import {
   serveContent,
   type ContentServer,
   type ServedFile,
   type ServeOptions,
   type SizedContent,
 } from '#content/server';
+import {
+  releaseRepository,
+  isAttachment,
+  readImageManifest,
+  type ContentSource,
+  type LocalContent,
+} from '#content/store';
+import type { Context } from '#context';
+import { asFailure, PluginError } from '#errors';
 import { warnOfImages } from './create/contents.ts';
 import { entryKindOf, type Bundle } from './open/bundle.ts';
 

@@ -1,15 +1,15 @@
-import { ignoring } from '#errors';
-import { fieldsOf, listOf, textOf, type Fields } from '#fields';
 import type { KubernetesObject } from '#config/manifest';
 import type { Context } from '#context';
-import { clusterVersionReference, readClusterVersion, type ClusterVersion } from './version/clusterVersion.ts';
-import { Discovery, type ObjectReference, type ServedKind } from './objects/discovery.ts';
-import { Exchange, parseTimeout, type ExchangeOptions, Rehearsal, type DryRunMode } from './exchange.ts';
-import type { StoredObject } from './objects/storedObject.ts';
-import { findTarget, type KubeconfigOptions, type KubeTarget } from './connection/kubeconfig.ts';
-import { PodExec, type PodCommand, type PodCommandResult } from './podExec.ts';
+import { ignoring } from '#errors';
+import { fieldsOf, listOf, textOf, type Fields } from '#fields';
 import { ApiError } from './apply/refusals.ts';
+import { findTarget, type KubeconfigOptions, type KubeTarget } from './connection/kubeconfig.ts';
 import { Session } from './connection/session.ts';
+import { Exchange, parseTimeout, type ExchangeOptions, Rehearsal, type DryRunMode } from './exchange.ts';
+import { Discovery, type ObjectReference, type ServedKind } from './objects/discovery.ts';
+import type { StoredObject } from './objects/storedObject.ts';
+import { PodExec, type PodCommand, type PodCommandResult } from './podExec.ts';
+import { clusterVersionReference, readClusterVersion, type ClusterVersion } from './version/clusterVersion.ts';
 import { awaitChange, watchObjects } from './watch.ts';
 
 const table = 'application/json;as=Table;v=v1;g=meta.k8s.io,application/json';

@@ -1,8 +1,5 @@
 import http, { type IncomingMessage } from 'node:http';
 import https from 'node:https';
-import type { Context } from '#context';
-import { isPluginError, PluginError } from '#errors';
-import { readDuration } from '#waiting';
 import {
   explainNetworkError,
   interrupted,
@@ -14,10 +11,13 @@ import {
   TransientError,
   type RetryOptions,
 } from '#content/http';
-import type { KubeTarget } from './connection/kubeconfig.ts';
-import { explainConnection, explainClusterRefusal, parseAnswer } from './apply/refusals.ts';
-import type { Access, Session } from './connection/session.ts';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
 import { fieldsAt, fieldsOf, isFields, listOf, textOf, type Fields } from '#fields';
+import { readDuration } from '#waiting';
+import { explainConnection, explainClusterRefusal, parseAnswer } from './apply/refusals.ts';
+import type { KubeTarget } from './connection/kubeconfig.ts';
+import type { Access, Session } from './connection/session.ts';
 
 /** The wait until a message is logged, in milliseconds. */
 const noticeDelay = 5000;

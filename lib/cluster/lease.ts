@@ -1,10 +1,10 @@
-import type { V1LeaseSpec } from '@kubernetes/client-node';
 import { setTimeout as sleepFor } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
-import { fieldsOf } from '#fields';
+import type { V1LeaseSpec } from '@kubernetes/client-node';
+import type { Clock } from '#content/http';
 import { checkInterrupted, type Context } from '#context';
 import { isPluginError, messageOf } from '#errors';
-import type { Clock } from '#content/http';
+import { fieldsOf } from '#fields';
 import type { Cluster } from './client.ts';
 import type { StoredObject } from './objects/storedObject.ts';
 

@@ -1,12 +1,12 @@
 import type { IncomingMessage } from 'node:http';
 import { text } from 'node:stream/consumers';
 import type { RawData, WebSocket } from 'ws';
-import { fieldsOf, listOf } from '#fields';
+import { explainNetworkError, interrupted } from '#content/http';
 import type { Context } from '#context';
 import { isPluginError, PluginError } from '#errors';
-import { explainNetworkError, interrupted } from '#content/http';
-import type { KubeTarget } from './connection/kubeconfig.ts';
+import { fieldsOf, listOf } from '#fields';
 import { explainConnection, explainClusterRefusal, parseAnswer } from './apply/refusals.ts';
+import type { KubeTarget } from './connection/kubeconfig.ts';
 import type { Access, Session } from './connection/session.ts';
 
 /** A command to run in a container of a pod. */

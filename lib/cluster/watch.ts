@@ -1,11 +1,11 @@
 import type { IncomingMessage } from 'node:http';
-import { textOf, type Fields } from '#fields';
+import { interrupted, RetryBudget, TransientError, type RetryOptions } from '#content/http';
+import { parseJson } from '#content/oci';
 import { checkInterrupted, type Context } from '#context';
 import { isPluginError, PluginError } from '#errors';
-import { parseJson } from '#content/oci';
-import { interrupted, RetryBudget, TransientError, type RetryOptions } from '#content/http';
-import type { StoredObject } from './objects/storedObject.ts';
+import { textOf, type Fields } from '#fields';
 import { ApiError } from './apply/refusals.ts';
+import type { StoredObject } from './objects/storedObject.ts';
 
 /** The requests that list and watch the objects of one kind. */
 export interface WatchedKind {

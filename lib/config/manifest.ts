@@ -1,5 +1,7 @@
+import { constants } from 'node:fs';
+import { readdir } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
 import { stringify } from 'yaml';
-import { PluginError, isPluginError, messageOf } from '#errors';
 import {
   readDocuments,
   type DocumentLimits,
@@ -13,9 +15,7 @@ import {
   openRegular,
   readWhole,
 } from '#content/files';
-import { constants } from 'node:fs';
-import { readdir } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { PluginError, isPluginError, messageOf } from '#errors';
 
 /** A Kubernetes object as plain data. */
 export interface KubernetesObject {

@@ -1,8 +1,8 @@
-import { PluginError } from '#errors';
 import { hexOf, isDigest, type Digest } from '#content/oci';
+import { PluginError } from '#errors';
+import type { SignedRelease } from '#release/load';
 import { isVersion } from '#release/version';
 import { type ConfigManifest, readObjects, type UnknownObject } from './manifest.ts';
-import type { SignedRelease } from '#release/load';
 import { mirrorSetManifests, type Mirrors } from './mirrorSets.ts';
 import { updateServiceManifests, type UpdateServiceOptions } from './updateService.ts';
 

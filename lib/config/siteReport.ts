@@ -1,7 +1,7 @@
+import { createHash } from 'node:crypto';
+import { digestOf, parseJson } from '#content/oci';
 import { messageOf, PluginError } from '#errors';
 import { fieldsWith, isCount, isText, listWith, optional } from '#fields';
-import { digestOf, parseJson } from '#content/oci';
-import { createHash } from 'node:crypto';
 import type { AdminGate, GateConditions } from '#release/payload';
 
 /** A report is at most this large, in bytes. */

@@ -1,6 +1,6 @@
+import { parseJson } from '#content/oci';
 import { messageOf, PluginError } from '#errors';
 import { fieldsOf, fieldsWith, isCount, isText, listWith, optional, type Test } from '#fields';
-import { parseJson } from '#content/oci';
 import { isSignedBy, parseEnvelope, readPolicyKey, type PolicyKey } from '#release/sigstore';
 import { isSiteReport, type SiteReport } from './siteReport.ts';
 

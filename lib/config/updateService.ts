@@ -1,5 +1,5 @@
-import { PluginError } from '#errors';
 import { parseReference, parseRepository } from '#content/oci';
+import { PluginError } from '#errors';
 import { registryAuthorityConfigMap, registryAuthorityName } from './certificateAuthority.ts';
 import type { ConfigManifest } from './manifest.ts';
 

@@ -1,4 +1,12 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Cluster } from '#cluster/client';
 import { listServed, type StoredObject } from '#cluster/objects';
+import { parseReference } from '#content/oci';
+import { checkInterrupted, type Context } from '#context';
+import { isPluginError, messageOf, PluginError, nameSome } from '#errors';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '#fields';
+import { readContainers } from '#readiness/lint';
+import { readNode, isPoolNode } from '#readiness/nodes';
 import {
   topologyOf,
   surveyedKinds,
@@ -6,15 +14,7 @@ import {
   type RunningDrill,
   type DrillRecord,
 } from '#readiness/preflight';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '#fields';
-import { checkInterrupted, type Context } from '#context';
-import { isPluginError, messageOf, PluginError, nameSome } from '#errors';
-import type { Cluster } from '#cluster/client';
 import { awaitDone, type WaitOptions } from '#waiting';
-import { readContainers } from '#readiness/lint';
-import { parseReference } from '#content/oci';
-import { readNode, isPoolNode } from '#readiness/nodes';
 import {
   checkDrain,
   checkNodes,

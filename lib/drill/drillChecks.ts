@@ -1,17 +1,17 @@
-import { fieldsOf } from '#fields';
-import { PluginError, nameSome } from '#errors';
-import type { Context } from '#context';
 import { listDenied, type AccessRequest } from '#cluster/apply';
 import type { Cluster } from '#cluster/client';
-import { conditionsOf, type StoredObject } from '#cluster/objects';
 import { formatSubject } from '#cluster/finding';
-import { guardsPod, readRunningDrill, runPreflight } from '#readiness/preflight';
+import { conditionsOf, type StoredObject } from '#cluster/objects';
+import type { Context } from '#context';
+import { PluginError, nameSome } from '#errors';
+import { fieldsOf } from '#fields';
+import type { DrillRequest } from '#node/runtime';
+import { normalizeImage } from '#readiness/lint';
 import { readNode, type ClusterNode, isArbiter, isControlPlane } from '#readiness/nodes';
+import { guardsPod, readRunningDrill, runPreflight } from '#readiness/preflight';
+import { shellCommand } from '#text';
 import { agentNamespace } from '#update/record';
 import { type DrillPod, judgePod, readPodImages, type Expectation, type PodImages } from './drillPods.ts';
-import { shellCommand } from '#text';
-import { normalizeImage } from '#readiness/lint';
-import type { DrillRequest } from '#node/runtime';
 
 /** What a drill does with its node. */
 export interface DrillMode {

@@ -1,5 +1,5 @@
-import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
 import { conditionsOf, controllerOf, type StoredObject } from '#cluster/objects';
+import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
 import { readContainers, normalizeImage } from '#readiness/lint';
 
 /** A pod, and the images that it needs. */

@@ -1,8 +1,8 @@
-import { fieldsOf, listOf } from '#fields';
+import type { Cluster } from '#cluster/client';
+import { parseJson } from '#content/oci';
 import type { Context } from '#context';
 import { ignoring, isPluginError, messageOf, PluginError } from '#errors';
-import type { Cluster } from '#cluster/client';
-import { awaitDone, type WaitOptions } from '#waiting';
+import { fieldsOf, listOf } from '#fields';
 import { drillFile, executablePath } from '#node/machine';
 import {
   drillBootUnit,
@@ -14,9 +14,9 @@ import {
   type DrillPlan,
   type DrillRequest,
 } from '#node/runtime';
-import { parseJson } from '#content/oci';
-import { agentNamespace } from '#update/record';
 import { shellCommand } from '#text';
+import { agentNamespace } from '#update/record';
+import { awaitDone, type WaitOptions } from '#waiting';
 
 const onHost = (words: string): string => `chroot /host ${words}`;
 

@@ -3,18 +3,18 @@ import { basename, dirname, join, resolve } from 'node:path';
 import { type ConfigVerdict, judgeConfig, parseConfig, type ConfigText } from '#bundle/metadata';
 import { holdsTar, openBundle, checkSigned, type VerifyTrust, verifyUntrusted } from '#bundle/open';
 import { applyManifests, type ApplyOptions, type ApplyOutcome } from '#cluster/apply';
+import type { Cluster } from '#cluster/client';
 import { checkKinds } from '#cluster/objects';
-import { parseManifests, readManifestTexts, type ManifestText } from './manifestFolder.ts';
 import { clusterCatalogKind } from '#config/catalogSource';
 import type { ConfigManifest } from '#config/manifest';
-import type { Cluster } from '#cluster/client';
+import { Registries } from '#content/registry';
+import { Directory, releaseRepository, parseLocation } from '#content/store';
 import type { Context } from '#context';
 import { PluginError, firstMessage } from '#errors';
-import { Registries } from '#content/registry';
 import { parseReleaseTag } from '#release/version';
-import { Directory, releaseRepository, parseLocation } from '#content/store';
-import { withResumeHint, type MirroringAccess } from './mirror/request.ts';
+import { parseManifests, readManifestTexts, type ManifestText } from './manifestFolder.ts';
 import { adaptMirrorSets } from './mirror/clusterConfig.ts';
+import { withResumeHint, type MirroringAccess } from './mirror/request.ts';
 
 /** The configuration to apply, and the options. */
 interface ApplyRequest extends ApplyOptions {

@@ -1,6 +1,5 @@
 import { readFile, realpath, stat } from 'node:fs/promises';
 import { basename, join, relative, sep } from 'node:path';
-import { isFields } from '#fields';
 import {
   type ConfigManifest,
   type KubernetesObject,
@@ -9,6 +8,7 @@ import {
   type UnknownObject,
 } from '#config/manifest';
 import { isPluginError, messageOf, PluginError } from '#errors';
+import { isFields } from '#fields';
 
 /**
  * Parses the manifests in texts: several documents and lists in each. `where` is the folder. Throws `not-found` without a

@@ -1,11 +1,11 @@
 import type { Bundle, SignedBundle } from '#bundle/open';
 import { pushBundle, type PushOptions, type PushResult } from '#bundle/push';
+import type { ApplyOptions } from '#cluster/apply';
 import type { ConfigManifest } from '#config/manifest';
 import { mirrorSetManifest } from '#config/mirrorSets';
-import type { Context } from '#context';
-import type { ApplyOptions } from '#cluster/apply';
 import { repositoryIn } from '#content/oci';
 import type { ContentStore } from '#content/store';
+import type { Context } from '#context';
 import { applyToCluster, checkCluster, checkRightsInCluster, type Applied } from './mirror/clusterConfig.ts';
 import { withResumeHint, type MirroringAccess } from './mirror/request.ts';
 

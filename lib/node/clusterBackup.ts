@@ -1,13 +1,13 @@
 import { createHash } from 'node:crypto';
 import { lstat, open, readdir, readFile, realpath, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, isAbsolute, join } from 'node:path';
-import { formatBytes, toLine } from '#text';
+import { writeDurably, describeWriteError, makeFolders, measureFree, syncFolder } from '#content/files';
+import { isDigest, parseJson } from '#content/oci';
 import { checkInterrupted, type Context } from '#context';
 import { isPluginError, PluginError } from '#errors';
 import { fieldsOf, textOf } from '#fields';
-import { writeDurably, describeWriteError, makeFolders, measureFree, syncFolder } from '#content/files';
-import { isDigest, parseJson } from '#content/oci';
 import { isVersion } from '#release/version';
+import { formatBytes, toLine } from '#text';
 import { pathOnHost, type Host, backupFolder } from './machine/host.ts';
 import { findProgram, runProgram } from './machine/programs.ts';
 

@@ -1,10 +1,10 @@
 import { createHash, type Hash } from 'node:crypto';
+import { metadataPath, metadataSizeLimit, parseMetadata, type BlobRecord, type BundleMetadata } from '#bundle/metadata';
 import type { Bundle } from '#bundle/open';
-import { messageOf } from '#errors';
-import { releaseRepository } from '#content/store';
 import { encodeHeader, endSize, roundToBlock, isHeader } from '#content/archive';
 import type { Digest } from '#content/oci';
-import { metadataPath, metadataSizeLimit, parseMetadata, type BlobRecord, type BundleMetadata } from '#bundle/metadata';
+import { releaseRepository } from '#content/store';
+import { messageOf } from '#errors';
 
 /** The size of the first header of a tar, in bytes. */
 const startSize = 512;

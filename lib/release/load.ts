@@ -1,15 +1,15 @@
-import type { Context } from '#context';
 import { CopyFailure, describeFailures } from '#content/copy';
-import { isPluginError, PluginError } from '#errors';
+import type { FetchFile } from '#content/http';
 import { type Descriptor, hexOf, type Digest, parseReference, parseRepository, type Reference } from '#content/oci';
 import type { ContentSource } from '#content/store';
-import { loadKeyring, type Keyring, type KeyMaterial } from './signature/keyring.ts';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
+import { shellCommand } from '#text';
 import { readPayload, type Release } from './release.ts';
+import { loadKeyring, type Keyring, type KeyMaterial } from './signature/keyring.ts';
 import type { VerifiedSignature } from './signature/signature.ts';
-import type { FetchFile } from '#content/http';
 import { collectSignatures, verifyRelease } from './signature/trust.ts';
 import { parseVersion, releaseTag, unknownVersion, type Architecture } from './version.ts';
-import { shellCommand } from '#text';
 
 /**
  * A release by version, architecture and repository, or by image. For an image, `arch` is the required architecture.

@@ -1,5 +1,4 @@
-import type { Context } from '#context';
-import { PluginError, messageOf } from '#errors';
+import { readDocuments } from '#content/files';
 import {
   isIndex,
   type Descriptor,
@@ -11,14 +10,15 @@ import {
   parseJson,
 } from '#content/oci';
 import { readContent, readImageManifest, type ContentSource } from '#content/store';
+import type { Context } from '#context';
+import { PluginError, messageOf } from '#errors';
 import { readPayloadGates, type AdminGate } from './payload/adminGates.ts';
+import { readFeatureSets, readPayloadPolicies } from './payload/featureGates.ts';
 import { readImageReferences, readReleaseMetadata, type ComponentImage } from './payload/metadata.ts';
 import { readPayloadFiles, type PayloadFiles } from './payload/payload.ts';
-import type { ImagePolicy } from './sigstore/imagePolicy.ts';
-import { readFeatureSets, readPayloadPolicies } from './payload/featureGates.ts';
-import { parseArchitecture, type Architecture } from './version.ts';
-import { readDocuments } from '#content/files';
 import type { KeyMaterial } from './signature/keyring.ts';
+import type { ImagePolicy } from './sigstore/imagePolicy.ts';
+import { parseArchitecture, type Architecture } from './version.ts';
 
 /** A release, by its payload image. */
 export interface Release {

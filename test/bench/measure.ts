@@ -1,6 +1,6 @@
 import { execFileSync, spawn } from 'node:child_process';
-import { readFile } from 'node:fs/promises';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import { loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 

@@ -2,8 +2,8 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { childrenOf, isManifest, parseManifest } from '../../lib/content/oci/descriptor.ts';
-import { startDockerRegistry } from '../support/dockerRegistry.ts';
 import { pushRelease } from '../support/content/push.ts';
+import { startDockerRegistry } from '../support/dockerRegistry.ts';
 import { buildRelease, pullspecsOf } from '../support/release/release.ts';
 import { makeSigningKey, signatureStore, signDigest, writeSignatureStore } from '../support/release/signing.ts';
 

@@ -5,11 +5,11 @@ import { formatSiteReport, type SiteReport } from '../../lib/config/siteReport.t
 import { hexOf, parseDigest } from '../../lib/content/oci/digest.ts';
 import { digestIn, repositoryIn } from '../../lib/content/oci/reference.ts';
 import { addRelease, openWorkshop, type ProgramOptions, type Workshop } from '../support/content/creation.ts';
-import { addRow } from './measure.ts';
 import { TestContent } from '../support/content/image.ts';
 import { makeNoiseLayer } from '../support/content/layers.ts';
 import { addCatalog, catalogFiles, catalogLayers, type TestOperator } from '../support/release/catalogImage.ts';
 import { pullspecsOf } from '../support/release/release.ts';
+import { addRow } from './measure.ts';
 
 const packages = 250;
 const bundlesEach = 32;

@@ -1,23 +1,23 @@
 import { mkdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
-import { parseConfig } from '../../lib/bundle/metadata/bundledConfig.ts';
 import { inspectBundle } from '../../lib/bundle/inspect/inspect.ts';
+import { parseConfig } from '../../lib/bundle/metadata/bundledConfig.ts';
 import { openBundle } from '../../lib/bundle/open/open.ts';
+import type { VerifyTrust } from '../../lib/bundle/open/signatureCheck.ts';
 import { checkSigned, type SignedBundle } from '../../lib/bundle/open/signedBundle.ts';
 import { verifyBundle, type VerifyReport } from '../../lib/bundle/verify/verify.ts';
-import type { VerifyTrust } from '../../lib/bundle/open/signatureCheck.ts';
+import { catalogSourceManifest } from '../../lib/config/catalogSource.ts';
 import { formatManifest } from '../../lib/config/manifest.ts';
 import { mirrorSetManifest } from '../../lib/config/mirrorSets.ts';
-import { catalogSourceManifest } from '../../lib/config/catalogSource.ts';
 import { signatureConfigMap } from '../../lib/config/signatures.ts';
 import { updateServiceManifests } from '../../lib/config/updateService.ts';
 import { hexOf } from '../../lib/content/oci/digest.ts';
+import { repack, type UnpackedBundle } from '../support/archive/repack.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext } from '../support/context.ts';
-import { extraImage } from '../support/release/extraImage.ts';
 import { failureOf } from '../support/program/failure.ts';
-import { repack, type UnpackedBundle } from '../support/archive/repack.ts';
+import { extraImage } from '../support/release/extraImage.ts';
 import { makeSigningKey, signDigest } from '../support/release/signing.ts';
 
 const manifests = 'v2/openshift/release/manifests';

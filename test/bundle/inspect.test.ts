@@ -7,12 +7,12 @@ import { encodeMetadata, type BundleMetadata } from '../../lib/bundle/metadata/m
 import { openBundle } from '../../lib/bundle/open/open.ts';
 import { childrenOf, isManifest, parseManifest } from '../../lib/content/oci/descriptor.ts';
 import type { Digest } from '../../lib/content/oci/digest.ts';
-import { attachmentTag } from '../support/release/attachments.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
-import { makeContext } from '../support/context.ts';
 import { runProgram } from '../support/content/creation.ts';
-import { extraImage } from '../support/release/extraImage.ts';
+import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
+import { attachmentTag } from '../support/release/attachments.ts';
+import { extraImage } from '../support/release/extraImage.ts';
 import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 import type { TestRelease } from '../support/release/release.ts';
 

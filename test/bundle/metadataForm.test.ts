@@ -3,7 +3,6 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { isDeepStrictEqual } from 'node:util';
 import { expect } from 'chai';
-import type { Bundle } from '../../lib/bundle/open/bundle.ts';
 import {
   encodeMetadata,
   metadataPath,
@@ -12,16 +11,17 @@ import {
   parseMetadata,
   type BundleMetadata,
 } from '../../lib/bundle/metadata/metadata.ts';
+import type { Bundle } from '../../lib/bundle/open/bundle.ts';
 import { openBundle } from '../../lib/bundle/open/open.ts';
 import { checkSigned } from '../../lib/bundle/open/signedBundle.ts';
 import { isPluginError } from '../../lib/errors.ts';
 import { repack } from '../support/archive/repack.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
+import { listValues, MetadataMutations } from '../support/content/metadataMutations.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { claimedValues, readMetadataTable } from '../support/project/metadataTable.ts';
 import { extraImage } from '../support/release/extraImage.ts';
-import { listValues, MetadataMutations } from '../support/content/metadataMutations.ts';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const claims = claimedValues();

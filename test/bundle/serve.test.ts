@@ -5,18 +5,18 @@ import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { expect } from 'chai';
-import { openBundle } from '../../lib/bundle/open/open.ts';
 import { type Bundle } from '../../lib/bundle/open/bundle.ts';
+import { openBundle } from '../../lib/bundle/open/open.ts';
 import { checkSigned } from '../../lib/bundle/open/signedBundle.ts';
 import { serveBundle, type BundleServer } from '../../lib/bundle/serve.ts';
 import { digestOf } from '../../lib/content/oci/digest.ts';
-import { attachmentTag } from '../support/release/attachments.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
-import { acceptUnsigned } from '../support/release/trust.ts';
-import { makeContext, type TestContext } from '../support/context.ts';
-import { extraImage } from '../support/release/extraImage.ts';
 import { startProgram, startServing, type Serving } from '../support/content/creation.ts';
+import { makeContext, type TestContext } from '../support/context.ts';
 import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
+import { attachmentTag } from '../support/release/attachments.ts';
+import { extraImage } from '../support/release/extraImage.ts';
+import { acceptUnsigned } from '../support/release/trust.ts';
 
 const loopback = { host: '127.0.0.1', port: 0 };
 

@@ -1,17 +1,17 @@
 import { readdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
-import type { BundledRelease, BundleMetadata } from '../../lib/bundle/metadata/metadata.ts';
-import { formatSiteReport } from '../../lib/config/siteReport.ts';
 import type { ReleaseDiff } from '../../lib/bundle/diff.ts';
-import type { LintReport } from '../../lib/readiness/lint/lint.ts';
+import type { BundledRelease, BundleMetadata } from '../../lib/bundle/metadata/metadata.ts';
 import { openBundle } from '../../lib/bundle/open/open.ts';
 import { planUpdate } from '../../lib/bundle/verify/updatePlan.ts';
+import { formatSiteReport } from '../../lib/config/siteReport.ts';
+import type { LintReport } from '../../lib/readiness/lint/lint.ts';
+import { startRegistry } from '../fakes/registry/registry.ts';
 import { repack, type UnpackedBundle } from '../support/archive/repack.ts';
 import { addRelease, openWorkshop, runExecutable, runProgram, type Workshop } from '../support/content/creation.ts';
 import { makeContext } from '../support/context.ts';
 import { pullspecsOf, type TestRelease } from '../support/release/release.ts';
-import { startRegistry } from '../fakes/registry/registry.ts';
 
 describe('a bundle with several releases', () => {
   let workshop: Workshop;

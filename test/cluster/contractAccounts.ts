@@ -1,14 +1,14 @@
 import { expect } from 'chai';
-import { fieldsAt, fieldsOf, listOf } from '../../lib/fields.ts';
+import { applyObjects } from '../../lib/cluster/apply/serverSideApply.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
 import { referenceOf, type ObjectReference } from '../../lib/cluster/objects/discovery.ts';
-import { applyObjects } from '../../lib/cluster/apply/serverSideApply.ts';
 import type { KubernetesObject } from '../../lib/config/manifest.ts';
 import { signatureConfigMap } from '../../lib/config/signatures.ts';
 import { ignoring, isPluginError, messageOf, PluginError } from '../../lib/errors.ts';
-import type { Account } from '../../lib/update/record/accountAccess.ts';
+import { fieldsAt, fieldsOf, listOf } from '../../lib/fields.ts';
 import { agentObjects } from '../../lib/update/install/agentObjects.ts';
 import { mirrorAccess } from '../../lib/update/mirror/mirrorObjects.ts';
+import type { Account } from '../../lib/update/record/accountAccess.ts';
 import { formatNodeReport } from '../../lib/update/record/nodeReport.ts';
 import { proposalAnnotation, reportNamespace, upgradeBundleKind } from '../../lib/update/record/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../lib/update/record/upgradeBundleDefinition.ts';

@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { expect } from 'chai';
-import { fieldsOf, listOf } from '../../lib/fields.ts';
-import type { Cluster } from '../../lib/cluster/client.ts';
 import { ApiError } from '../../lib/cluster/apply/refusals.ts';
-import { isPluginError, messageOf, PluginError, type ErrorCode } from '../../lib/errors.ts';
+import type { Cluster } from '../../lib/cluster/client.ts';
 import type { KubernetesObject } from '../../lib/config/manifest.ts';
+import { isPluginError, messageOf, PluginError, type ErrorCode } from '../../lib/errors.ts';
+import { fieldsOf, listOf } from '../../lib/fields.ts';
 import { awaitDone } from '../../lib/waiting.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';

@@ -2,16 +2,18 @@ import { once } from 'node:events';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
-import { fieldsOf } from '../../lib/fields.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
+import { leadWithLease } from '../../lib/cluster/lease.ts';
 import { referenceOf } from '../../lib/cluster/objects/discovery.ts';
 import type { StoredObject } from '../../lib/cluster/objects/storedObject.ts';
 import { clusterVersionReference } from '../../lib/cluster/version/clusterVersion.ts';
-import { install } from '../../lib/update/install/install.ts';
-import { leadWithLease } from '../../lib/cluster/lease.ts';
-import { formatNodeReport } from '../../lib/update/record/nodeReport.ts';
+import type { KubernetesObject } from '../../lib/config/manifest.ts';
 import { signatureManifests } from '../../lib/config/signatures.ts';
+import { isPluginError, PluginError } from '../../lib/errors.ts';
+import { fieldsOf } from '../../lib/fields.ts';
 import { controlRollout } from '../../lib/update/controller/rollout.ts';
+import { install } from '../../lib/update/install/install.ts';
+import { formatNodeReport } from '../../lib/update/record/nodeReport.ts';
 import {
   isAtLeast,
   mayLoad,
@@ -23,15 +25,13 @@ import {
 } from '../../lib/update/record/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../lib/update/record/upgradeBundleDefinition.ts';
 import { awaitDone } from '../../lib/waiting.ts';
-import type { KubernetesObject } from '../../lib/config/manifest.ts';
-import { isPluginError, PluginError } from '../../lib/errors.ts';
 import { makeExecutable } from '../fakes/cluster/agents.ts';
-import { makeContext } from '../support/context.ts';
-import { failureOf } from '../support/program/failure.ts';
-import { skipLoudly } from '../support/loopDevice.ts';
-import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 import { node, platformImage } from '../fakes/cluster/site.ts';
 import { digest, makeFacts, release } from '../fakes/cluster/updatingSite.ts';
+import { makeContext } from '../support/context.ts';
+import { skipLoudly } from '../support/loopDevice.ts';
+import { failureOf } from '../support/program/failure.ts';
+import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 
 const { apiVersion, kind } = upgradeBundleKind;
 const home = 'oc-upgrade-bundle';

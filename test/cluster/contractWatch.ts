@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { expect } from 'chai';
-import { fieldsOf } from '../../lib/fields.ts';
 import { isAllowed } from '../../lib/cluster/apply/accessReview.ts';
 import type { Cluster, ListOptions } from '../../lib/cluster/client.ts';
 import type { StoredObject } from '../../lib/cluster/objects/storedObject.ts';
 import type { KubernetesObject } from '../../lib/config/manifest.ts';
+import { fieldsOf } from '../../lib/fields.ts';
 import { failureOf } from '../support/program/failure.ts';
 
 const lease = { apiVersion: 'coordination.k8s.io/v1', kind: 'Lease' } as const;

@@ -2,13 +2,13 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import type { PodCommand } from '../../lib/cluster/podExec.ts';
+import { pod } from '../fakes/cluster/site.ts';
 import { offered } from '../fakes/kubernetes/apiExec.ts';
 import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { makeAuthority } from '../support/certificates.ts';
 import { connectTo, startCluster, type StartedCluster } from '../support/cluster.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
-import { pod } from '../fakes/cluster/site.ts';
 
 describe('PodExec', () => {
   let server: TestApiServer;

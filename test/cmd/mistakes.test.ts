@@ -1,13 +1,13 @@
+import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
 import { createServer } from 'node:https';
-import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { makeAuthority } from '../support/certificates.ts';
 import { findFreePort } from '../support/freePort.ts';
-import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 import { executeProgram } from '../support/program/execution.ts';
+import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 
 /** A command line, the end of its name, and the lines that answer it. */
 type Mistake = readonly [program: 'bundle' | 'mirror', line: string, answer: RegExp];

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { callOf, type Command, type CommandEntry, type Program } from '../../cmd/cli/command.ts';
-import { programs } from '../support/project/docs.ts';
 import { differences, parseFields, readOutputs } from '../support/program/outputs.ts';
+import { programs } from '../support/project/docs.ts';
 
 /** Outputs in the format of another project. */
 const foreign = ['oc adm-upgrade-bundle verify --sign-key'];

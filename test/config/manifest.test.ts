@@ -1,3 +1,5 @@
+import { mkdir, readdir, readFile, stat, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { expect } from 'chai';
 import { parse } from 'yaml';
 import {
@@ -8,8 +10,6 @@ import {
   writeTextFile,
 } from '../../lib/config/manifest.ts';
 import { PluginError } from '../../lib/errors.ts';
-import { mkdir, readdir, readFile, stat, symlink, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
 import { failureOf } from '../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 

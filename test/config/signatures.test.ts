@@ -1,8 +1,8 @@
 import { expect } from 'chai';
 import { formatManifest } from '../../lib/config/manifest.ts';
 import { readAllSignatures, readSignatures, signatureConfigMap } from '../../lib/config/signatures.ts';
-import { isPluginError } from '../../lib/errors.ts';
 import { digestOf, hexOf } from '../../lib/content/oci/digest.ts';
+import { isPluginError } from '../../lib/errors.ts';
 
 const digest = digestOf('a release');
 const other = digestOf('another release');

@@ -2,8 +2,8 @@ import { expect } from 'chai';
 import { nameUpdateReport, openUpdateReport, updateReportType } from '../../lib/config/updateReport.ts';
 import { exportPublicKey, signEnvelope } from '../../lib/release/sigstore/envelope.ts';
 import { readPolicyKey } from '../../lib/release/sigstore/policyKey.ts';
-import { failureOf } from '../support/program/failure.ts';
 import { makeReportKey, makeUpdateReport, signUpdateReport } from '../support/content/updateReport.ts';
+import { failureOf } from '../support/program/failure.ts';
 
 describe('the report of an update', () => {
   const [key, other] = [makeReportKey(), makeReportKey()];

@@ -1,10 +1,10 @@
 import { expect } from 'chai';
+import type { StoredObject } from '../../lib/cluster/objects/storedObject.ts';
 import { checkDrain, checkNodes } from '../../lib/drill/drillChecks.ts';
 import { judgePod, readDrillPods } from '../../lib/drill/drillPods.ts';
-import type { StoredObject } from '../../lib/cluster/objects/storedObject.ts';
 import { runningDrillAnnotation } from '../../lib/readiness/preflight/drillRecord.ts';
-import type { Json } from '../fakes/kubernetes/apiPatch.ts';
 import { node, pod } from '../fakes/cluster/site.ts';
+import type { Json } from '../fakes/kubernetes/apiPatch.ts';
 
 const masters = (count: number, ...down: number[]): StoredObject[] =>
   Array.from({ length: count }, (_, index) => {

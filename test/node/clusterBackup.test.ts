@@ -3,8 +3,8 @@ import { mkdir, mkdtemp, readdir, readFile, rm, symlink, truncate, writeFile } f
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import { digestOf } from '../../lib/content/oci/digest.ts';
-import { type Host, backupFolder } from '../../lib/node/machine/host.ts';
 import { backUpCluster, listBackups, measureDatabase } from '../../lib/node/clusterBackup.ts';
+import { type Host, backupFolder } from '../../lib/node/machine/host.ts';
 import { makeBackupHost } from '../fakes/cluster/backupPrograms.ts';
 import { ForgetfulDisk } from '../fakes/files/forgetfulDisk.ts';
 import { makeContext } from '../support/context.ts';

@@ -20,9 +20,9 @@ import { HostCommands } from '../../lib/node/machine/hostCommands.ts';
 import { HostFiles } from '../../lib/node/machine/hostFiles.ts';
 import { StateFolder, takeStateLock } from '../../lib/registry-host/installation/stateFolder.ts';
 import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
+import { requireRoot } from '../support/archive/storeReader.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
 import { failureOf } from '../support/program/failure.ts';
-import { requireRoot } from '../support/archive/storeReader.ts';
 
 const user = 1234;
 const secret = 'root:$6$secret\n';

@@ -1,13 +1,13 @@
-import { chmod, chown, lchown, mkdir, readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { createHash } from 'node:crypto';
+import { chmod, chown, lchown, mkdir, readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
-import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
-import { copyDatabase } from '../../lib/registry-host/change/database.ts';
 import { HostCommands } from '../../lib/node/machine/hostCommands.ts';
-import { failureOf } from '../support/program/failure.ts';
-import { requirePeer, runSuccessfully } from '../support/peers.ts';
+import { copyDatabase } from '../../lib/registry-host/change/database.ts';
+import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
 import { requireRoot } from '../support/archive/storeReader.ts';
+import { requirePeer, runSuccessfully } from '../support/peers.ts';
+import { failureOf } from '../support/program/failure.ts';
 
 const user = 1234;
 

@@ -1,5 +1,5 @@
-import { chmod, readFile, symlink } from 'node:fs/promises';
 import { spawn } from 'node:child_process';
+import { chmod, readFile, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import {
@@ -7,8 +7,8 @@ import {
   startMirrorRegistry,
   type RunningRegistry,
 } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
-import { requirePeer, runSuccessfully, type RunResult } from '../support/peers.ts';
 import { requireRoot } from '../support/archive/storeReader.ts';
+import { requirePeer, runSuccessfully, type RunResult } from '../support/peers.ts';
 
 const user = 1234;
 

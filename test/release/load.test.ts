@@ -3,10 +3,10 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import type { BundleOrigin } from '../../lib/bundle/create/origin.ts';
 import { findRelease, loadRelease, type SignedRelease, type TrustRequest } from '../../lib/release/load.ts';
-import { makeContext, type TestContext } from '../support/context.ts';
 import { openWorkshop, type Workshop } from '../support/content/creation.ts';
-import { failureOf } from '../support/program/failure.ts';
 import { openOrigin } from '../support/content/origin.ts';
+import { makeContext, type TestContext } from '../support/context.ts';
+import { failureOf } from '../support/program/failure.ts';
 import { signDigest } from '../support/release/signing.ts';
 
 describe('findRelease', () => {

@@ -1,17 +1,17 @@
-import { expect } from 'chai';
-import { failureOf } from '../support/program/failure.ts';
 import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gzipSync, zstdCompressSync } from 'node:zlib';
+import { expect } from 'chai';
 import { Header } from 'tar';
-import { makeContext } from '../support/context.ts';
 import { parseManifest, type Descriptor } from '../../lib/content/oci/descriptor.ts';
 import { digestOf, type Digest } from '../../lib/content/oci/digest.ts';
-import { readPayload, type PayloadOptions, type Release, readProvenance } from '../../lib/release/release.ts';
 import { Directory } from '../../lib/content/store/directory.ts';
+import { readPayload, type PayloadOptions, type Release, readProvenance } from '../../lib/release/release.ts';
 import { TestContent } from '../support/content/image.ts';
 import { makeBlob, makeFileLayer, makeNoiseLayer, type TestLayer } from '../support/content/layers.ts';
+import { makeContext } from '../support/context.ts';
+import { failureOf } from '../support/program/failure.ts';
 import { buildRelease, type ReleaseOptions } from '../support/release/release.ts';
 import { itWithSharedData, sharedData } from '../support/sharedData.ts';
 

@@ -1,6 +1,6 @@
 import { connectCluster, type Cluster } from '../../lib/cluster/client.ts';
-import { makeContext, type TestContext } from './context.ts';
 import { startApiServer, type ApiServerOptions, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
+import { makeContext, type TestContext } from './context.ts';
 import { makeKubeconfigFolder, type KubeconfigContent } from './kubeconfig.ts';
 
 /** A connection of a test to a cluster, through a real kubeconfig file and without long pauses. */

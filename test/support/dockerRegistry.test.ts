@@ -3,10 +3,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { makeAuthority, type Authority } from './certificates.ts';
+import { pushRelease } from './content/push.ts';
 import { basicUser, startDockerRegistry, type DockerRegistry, type DockerRegistryOptions } from './dockerRegistry.ts';
 import { startDockerTokens } from './dockerTokens.ts';
 import { requirePeer, run, runSuccessfully } from './peers.ts';
-import { pushRelease } from './content/push.ts';
 import { buildRelease } from './release/release.ts';
 
 const basic = `Basic ${Buffer.from(`${basicUser.username}:${basicUser.password}`).toString('base64')}`;

@@ -1,7 +1,7 @@
+import './clientIndex.ts';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import './clientIndex.ts';
 
 // Mocha loads this first, so that tests do not depend on the user who runs them, or on tests of other processes. The
 // programs of this process have their own home, image store and podman files, and default settings.

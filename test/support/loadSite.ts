@@ -5,14 +5,14 @@ import { expect } from 'chai';
 import { openBundle } from '../../lib/bundle/open/open.ts';
 import type { Digest } from '../../lib/content/oci/digest.ts';
 import { digestIn } from '../../lib/content/oci/reference.ts';
-import type { StoreImage } from '../../lib/node/images/imageStore.ts';
-import type { Host } from '../../lib/node/machine/host.ts';
 import { HostStorage } from '../../lib/node/images/hostStorage.ts';
+import type { StoreImage } from '../../lib/node/images/imageStore.ts';
 import { loadBundle, type LoadOptions, type LoadResult } from '../../lib/node/images/load.ts';
-import { extraImage } from './release/extraImage.ts';
+import type { Host } from '../../lib/node/machine/host.ts';
+import { requireRoot, storageIn, type ReadStore } from './archive/storeReader.ts';
 import { makeBundle, type TestBundle } from './content/bundle.ts';
 import { makeContext, type TestContext } from './context.ts';
-import { requireRoot, storageIn, type ReadStore } from './archive/storeReader.ts';
+import { extraImage } from './release/extraImage.ts';
 
 /** The components of the bundle to load. */
 export const components = ['cli', 'cluster-version-operator', 'etcd', 'rhel-coreos-8'];

@@ -1,6 +1,6 @@
+import 'reflect-metadata';
 import { createHash, createPublicKey, generateKeyPairSync, X509Certificate, type KeyObject } from 'node:crypto';
 import { isIP } from 'node:net';
-import 'reflect-metadata';
 import * as x509 from '@peculiar/x509';
 
 /** A certificate with its private key. */

@@ -3,17 +3,17 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
-import { readReport, reportKind } from '../../lib/update/record/nodeReport.ts';
 import { digestOf, type Digest } from '../../lib/content/oci/digest.ts';
-import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
-import { extraImage } from '../support/release/extraImage.ts';
-import { requireLoopDevices } from '../support/loopDevice.ts';
-import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
-import { requirePeer, runSuccessfully } from '../support/peers.ts';
-import { pullspecsOf } from '../support/release/release.ts';
+import { readReport, reportKind } from '../../lib/update/record/nodeReport.ts';
 import { bundleName, SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
 import type { SimulatedNode } from '../fakes/cluster/simulatedNode.ts';
 import { listImages, requireRoot } from '../support/archive/storeReader.ts';
+import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
+import { requireLoopDevices } from '../support/loopDevice.ts';
+import { requirePeer, runSuccessfully } from '../support/peers.ts';
+import { extraImage } from '../support/release/extraImage.ts';
+import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
+import { pullspecsOf } from '../support/release/release.ts';
 
 describe('the agents of a cluster', function () {
   requirePeer(this, 'skopeo', 'podman');

@@ -1,22 +1,22 @@
 import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
+import { connectCluster } from '../../lib/cluster/client.ts';
 import { drillNode, endDrill } from '../../lib/drill/drill.ts';
 import { drillFile } from '../../lib/node/machine/host.ts';
 import { drillUnit } from '../../lib/node/runtime/drillRegistry.ts';
-import { connectCluster } from '../../lib/cluster/client.ts';
 import { checkDrills, lastDrillAnnotation } from '../../lib/readiness/preflight/drillRecord.ts';
 import { DrillSite, drilled } from '../fakes/cluster/drillSite.ts';
+import { KilledCluster } from '../fakes/cluster/killedCluster.ts';
 import { pod } from '../fakes/cluster/site.ts';
 import { dualReplica, withArbiter } from '../fakes/cluster/topologies.ts';
-import { KilledCluster } from '../fakes/cluster/killedCluster.ts';
 import type { Json } from '../fakes/kubernetes/apiPatch.ts';
 import { requireRoot } from '../support/archive/storeReader.ts';
 import { hasty } from '../support/cluster.ts';
 import { makeContext } from '../support/context.ts';
 import { requirePeer } from '../support/peers.ts';
-import { failureOf } from '../support/program/failure.ts';
 import { executeProgram } from '../support/program/execution.ts';
+import { failureOf } from '../support/program/failure.ts';
 
 const child = fileURLToPath(new URL('../fakes/cluster/drillChild.ts', import.meta.url));
 const options = { reboot: false, single: false, timeout: 120_000, interval: 200 };

@@ -5,8 +5,8 @@ import { expect } from 'chai';
 import { makeRegistryBundle } from '../fakes/mirror-registry/mirrorRegistryBundle.ts';
 import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
 import { imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
-import { requirePeer, runSuccessfully } from '../support/peers.ts';
 import { requireRoot } from '../support/archive/storeReader.ts';
+import { requirePeer, runSuccessfully } from '../support/peers.ts';
 
 describe('upgradeRegistry on a disk that is nearly full', function () {
   let folder: string;

@@ -3,19 +3,19 @@ import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, symlink, wr
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { expect } from 'chai';
 import { gzipSync } from 'node:zlib';
+import { expect } from 'chai';
 import { list } from 'tar';
 import { parse } from 'yaml';
 import { imageNameOf, makeImage } from '../../.config/image.ts';
 import { linkNames, platforms } from '../../.config/krew.ts';
+import { manPages } from '../../.config/manPages.ts';
 import { makeRpm, rpmNameOf } from '../../.config/rpm.ts';
 import { makeZip } from '../../.config/zip.ts';
-import { manPages } from '../../.config/manPages.ts';
 import manifest from '../../package.json' with { type: 'json' };
-import { programs } from '../support/project/docs.ts';
-import { describeCarriedPackages } from '../support/project/carriedPackages.ts';
 import { hasPeer, requirePeer, run, runSuccessfully } from '../support/peers.ts';
+import { describeCarriedPackages } from '../support/project/carriedPackages.ts';
+import { programs } from '../support/project/docs.ts';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 

@@ -6,12 +6,12 @@ import { makeInstallerArchive } from '../fakes/mirror-registry/installerArchive.
 import { makeFixture, type Fixture } from '../fakes/mirror-registry/mirrorRegistry.ts';
 import { installCertificates } from '../fakes/mirror-registry/mirrorRegistryCertificates.ts';
 import { imagesOf } from '../fakes/mirror-registry/mirrorRegistryUnits.ts';
-import { requirePeer, runSuccessfully, type RunResult } from '../support/peers.ts';
 import { PodmanHost } from '../fakes/mirror-registry/podmanHost.ts';
 import { interpreter } from '../fakes/mirror-registry/standInImage.ts';
 import { makeStandInReleases, type StandInReleases } from '../fakes/mirror-registry/standInReleases.ts';
-import { executableOf } from '../support/program/executables.ts';
 import { requireRoot } from '../support/archive/storeReader.ts';
+import { requirePeer, runSuccessfully, type RunResult } from '../support/peers.ts';
+import { executableOf } from '../support/program/executables.ts';
 
 const executable = executableOf('oc-adm_mirror_registry');
 

@@ -1,5 +1,6 @@
 import { cp, readdir, rename, rm } from 'node:fs/promises';
 import { expect } from 'chai';
+import { startChangeProxy } from '../support/changeProxy.ts';
 import {
   addRelease,
   openWorkshop,
@@ -9,10 +10,9 @@ import {
   type Running,
   type Workshop,
 } from '../support/content/creation.ts';
-import { copyAtEachStep } from '../support/program/crashStates.ts';
 import { startDockerRegistry } from '../support/dockerRegistry.ts';
 import { requirePeer } from '../support/peers.ts';
-import { startChangeProxy } from '../support/changeProxy.ts';
+import { copyAtEachStep } from '../support/program/crashStates.ts';
 import { listTags, Mirroring, readTagLinks } from '../support/release/mirroring.ts';
 import type { TestRelease } from '../support/release/release.ts';
 

@@ -2,10 +2,10 @@ import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import type { RequestRecord } from '../fakes/http/faults.ts';
-import { makeKubeconfigFolder } from '../support/kubeconfig.ts';
 import { RolloutSite } from '../fakes/cluster/rollout.ts';
 import { makeFacts, upgradeBundle } from '../fakes/cluster/updatingSite.ts';
+import type { RequestRecord } from '../fakes/http/faults.ts';
+import { makeKubeconfigFolder } from '../support/kubeconfig.ts';
 
 /** The result of a rollout, without the parts that differ each time. */
 interface Remains {

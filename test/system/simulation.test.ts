@@ -5,16 +5,16 @@ import { expect } from 'chai';
 import { digestOf, hexOf, type Digest } from '../../lib/content/oci/digest.ts';
 import { gatherTrust, noTrust, type AgentTrust } from '../../lib/update/install/agentTrust.ts';
 import type { Phase } from '../../lib/update/record/upgradeBundle.ts';
-import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
-import { makeContext } from '../support/context.ts';
-import { requireLoopDevices, type Drive } from '../support/loopDevice.ts';
-import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
-import { requirePeer, runSuccessfully } from '../support/peers.ts';
-import { pullspecsOf } from '../support/release/release.ts';
 import { bundleName, SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
 import type { SimulatedNode } from '../fakes/cluster/simulatedNode.ts';
 import { withConditions } from '../fakes/cluster/site.ts';
 import { listImages, requireRoot } from '../support/archive/storeReader.ts';
+import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
+import { makeContext } from '../support/context.ts';
+import { requireLoopDevices, type Drive } from '../support/loopDevice.ts';
+import { requirePeer, runSuccessfully } from '../support/peers.ts';
+import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
+import { pullspecsOf } from '../support/release/release.ts';
 
 /** The time without the API server, in milliseconds. After a minute, the Lease would expire too. */
 const cutTime = 5000;

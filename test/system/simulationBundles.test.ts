@@ -2,15 +2,15 @@ import { existsSync } from 'node:fs';
 import { copyFile, mkdir, mkdtemp, readdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
-import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
-import { requireLoopDevices, type Drive } from '../support/loopDevice.ts';
-import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
-import { requirePeer } from '../support/peers.ts';
-import { pullspecsOf } from '../support/release/release.ts';
+import { formerStorePath, holdFile, pinFile } from '../../lib/node/machine/host.ts';
 import { SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
 import type { SimulatedNode } from '../fakes/cluster/simulatedNode.ts';
 import { requireRoot } from '../support/archive/storeReader.ts';
-import { formerStorePath, holdFile, pinFile } from '../../lib/node/machine/host.ts';
+import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
+import { requireLoopDevices, type Drive } from '../support/loopDevice.ts';
+import { requirePeer } from '../support/peers.ts';
+import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
+import { pullspecsOf } from '../support/release/release.ts';
 
 /** Returns the release that a cluster ran last, from its version. */
 const imageOf = (version: unknown): string =>

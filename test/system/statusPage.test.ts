@@ -4,9 +4,9 @@ import { upgradeBundleDefinition } from '../../lib/update/record/upgradeBundleDe
 import { startApiServer, type TestApiServer } from '../fakes/kubernetes/apiServer.ts';
 import { openInBrowser, type BrowserPage } from '../support/browser.ts';
 import { runProgram, startProgram, type Running } from '../support/content/creation.ts';
-import { until } from '../support/until.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../support/kubeconfig.ts';
 import { requirePeer } from '../support/peers.ts';
+import { until } from '../support/until.ts';
 
 const name = '4.19.4-x86-64';
 const api = { apiVersion: 'upgrade-bundle.openshift.io/v1alpha1', kind: 'UpgradeBundle' };

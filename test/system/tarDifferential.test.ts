@@ -1,9 +1,9 @@
 import { expect } from 'chai';
-import { requirePeer } from '../support/peers.ts';
 import { tarAttacks } from '../support/archive/tarAttacks.ts';
 import { mutateTar } from '../support/archive/tarMutations.ts';
 import { compareReaders } from '../support/archive/tarReaders.ts';
 import { sampleTar } from '../support/archive/tarSample.ts';
+import { requirePeer } from '../support/peers.ts';
 
 /** The number of mutated tars to compare, and the number in a batch. */
 const mutations = 2000;

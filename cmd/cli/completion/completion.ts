@@ -1,9 +1,9 @@
 import { basename, dirname, join } from 'node:path';
 import { PluginError } from '#errors';
+import { findOnPath } from '#node/machine';
+import { Lines, shellWord } from '#text';
 import { defineCommand } from '../command.ts';
 import { plugins } from '../programChoice.ts';
-import { Lines, shellWord } from '#text';
-import { findOnPath } from '#node/machine';
 
 /** The shells with a script. */
 const shells = ['bash', 'zsh', 'fish', 'powershell'] as const;

@@ -1,8 +1,8 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type FindValues, findCandidates, type Completion, type TypedLine } from './candidates.ts';
 import { upgradeBundleKind } from '#update/record';
 import type { Arguments, Program } from '../command.ts';
+import { type FindValues, findCandidates, type Completion, type TypedLine } from './candidates.ts';
 
 /**
  * Returns a function that finds values of options: on this machine and, for nodes and UpgradeBundles, in the cluster of

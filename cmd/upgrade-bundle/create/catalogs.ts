@@ -1,9 +1,9 @@
 import type { BundledCatalog, CatalogRequest } from '#bundle/create';
-import type { OperatorRequest, SelectedPackage } from '#release/catalog';
 import { PluginError } from '#errors';
+import type { OperatorRequest, SelectedPackage } from '#release/catalog';
 import { isRange } from '#release/version';
-import { checkImage } from '../../cli/values.ts';
 import type { Arguments } from '../../cli/command.ts';
+import { checkImage } from '../../cli/values.ts';
 
 /** The options of `create` for operators. */
 export const catalogOptions = {

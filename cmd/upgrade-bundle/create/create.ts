@@ -1,20 +1,20 @@
-import { defineCommand, type Arguments, type CommandSession } from '../../cli/command.ts';
-import { bundleConfig, createOptions, createPositionals, type CreateArguments } from './createOptions.ts';
+import { basename } from 'node:path';
 import { createBundle, type CreateResult, openLocalOrigin, RegistryOrigin } from '#bundle/create';
+import type { BundleBase, BundledRelease } from '#bundle/metadata';
 import { checkDevice, writeDevice } from '#node/media';
 import { listOtherKeys, loadExpectedKeys, type ExpectedKeys } from '#release/sigstore';
 import { parseArchitecture } from '#release/version';
-import { openAccess } from '../../cli/access.ts';
-import { formatOptionFile } from '../../cli/optionFile.ts';
-import { readImageList } from '../../cli/imageList.ts';
-import { checkArguments, checkPatch, configArguments, readSiteReport, createRequestOf } from './createRequest.ts';
 import { withoutUrlPasswords, Lines, shellWord, formatBytes } from '#text';
-import { basename } from 'node:path';
-import type { BundleBase, BundledRelease } from '#bundle/metadata';
-import { formatFields, formatVolumes, nameReleases } from '../../cli/format.ts';
-import { describeCatalogs, toPlainCatalogs } from './catalogs.ts';
-import { describePolicies, toPlainPolicies } from '../../cli/trust.ts';
+import { openAccess } from '../../cli/access.ts';
 import { describeStreams } from '../../cli/bundleFacts.ts';
+import { defineCommand, type Arguments, type CommandSession } from '../../cli/command.ts';
+import { formatFields, formatVolumes, nameReleases } from '../../cli/format.ts';
+import { readImageList } from '../../cli/imageList.ts';
+import { formatOptionFile } from '../../cli/optionFile.ts';
+import { describePolicies, toPlainPolicies } from '../../cli/trust.ts';
+import { describeCatalogs, toPlainCatalogs } from './catalogs.ts';
+import { bundleConfig, createOptions, createPositionals, type CreateArguments } from './createOptions.ts';
+import { checkArguments, checkPatch, configArguments, readSiteReport, createRequestOf } from './createRequest.ts';
 
 /** `create`: creates a bundle of a release. */
 export const command = defineCommand({

@@ -1,7 +1,8 @@
 import { smallestReportSpace } from '#bundle/metadata';
 import { PluginError } from '#errors';
-import { checkImage, parseSize } from '../../cli/values.ts';
+import { channelOptions } from '../../cli/channelRange.ts';
 import { inGroup, type Arguments } from '../../cli/command.ts';
+import { imageListOption } from '../../cli/imageList.ts';
 import {
   bundleFolderOption,
   dryRunOf,
@@ -11,8 +12,7 @@ import {
   releaseOptions,
   trustOptions,
 } from '../../cli/options.ts';
-import { channelOptions } from '../../cli/channelRange.ts';
-import { imageListOption } from '../../cli/imageList.ts';
+import { checkImage, parseSize } from '../../cli/values.ts';
 import { catalogOptions } from './catalogs.ts';
 
 /** Throws `usage` for a size that cannot be meant: a volume smaller than one block of a tar. */

@@ -1,17 +1,17 @@
 import { type BaseRequest, type BundleOrigin, type CreateRequest, planReleases, heldImagesOf } from '#bundle/create';
 import { parseSiteReport, siteReportLimit, type SiteReport } from '#config/siteReport';
 import { isUpdateReport, updateReportLimits } from '#config/updateReport';
-import { isEncrypted, readEncryptionKey } from '#release/signature';
+import { readSmallFile } from '#content/files';
 import type { Context } from '#context';
 import { PluginError } from '#errors';
-import { readSmallFile } from '#content/files';
 import { requirePatch } from '#release/graph';
+import { isEncrypted, readEncryptionKey } from '#release/signature';
 import { isVersion, parseArchitecture, parseVersion, usualRepository, type Architecture } from '#release/version';
 import { findReports, readReportKeyFile } from '#update/report';
 import { openRegistries, tool } from '../../cli/access.ts';
+import { readChannelRanges } from '../../cli/channelRange.ts';
 import { trustOf } from '../../cli/trust.ts';
 import { parseSize } from '../../cli/values.ts';
-import { readChannelRanges } from '../../cli/channelRange.ts';
 import { requestOperators } from './catalogs.ts';
 import { parseReportSpace, type CreateArguments } from './createOptions.ts';
 

@@ -1,11 +1,11 @@
 import { constants, hostname, setPriority } from 'node:os';
+import { mountFolder, pathOnHost } from '#node/machine';
 import { type ServedExecutable, runAgent } from '#update/agent';
 import { executablePort, tokenPath } from '#update/install';
-import { mountFolder, pathOnHost } from '#node/machine';
-import { defineCommand } from '../../cli/command.ts';
-import { parseSize, parseListen, readToken } from '../../cli/values.ts';
 import { openCluster } from '../../cli/clusterAccess.ts';
+import { defineCommand } from '../../cli/command.ts';
 import { offlineTrustOf } from '../../cli/trust.ts';
+import { parseSize, parseListen, readToken } from '../../cli/values.ts';
 import { agentOptions, screenOf, screenOptions } from './nodeOptions.ts';
 
 const options = {

@@ -1,11 +1,11 @@
 import { hostname } from 'node:os';
-import { runController } from '#update/controller';
 import { pathOnHost } from '#node/machine';
+import { runController } from '#update/controller';
 import { mirrorSecretFolder } from '#update/mirror';
 import { loadReportKey, reportKeyFolder } from '#update/report';
-import { defineCommand } from '../../cli/command.ts';
 import { tool } from '../../cli/access.ts';
 import { openCluster } from '../../cli/clusterAccess.ts';
+import { defineCommand } from '../../cli/command.ts';
 import { offlineTrustOf } from '../../cli/trust.ts';
 import { agentOptions } from './nodeOptions.ts';
 

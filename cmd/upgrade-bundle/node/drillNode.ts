@@ -1,6 +1,6 @@
 import { connectCluster } from '#cluster/client';
-import { runDrill } from '#node/runtime';
 import { releaseNode } from '#drill/releaseNode';
+import { runDrill } from '#node/runtime';
 import { defineCommand } from '../../cli/command.ts';
 
 /** `drill-node`: the part of a drill that runs on its node. */

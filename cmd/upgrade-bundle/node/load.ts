@@ -1,19 +1,19 @@
 import { constants, setPriority } from 'node:os';
 import { type Bundle, findDigest, openBundle, checkSigned } from '#bundle/open';
+import type { Digest } from '#content/oci';
 import { PluginError } from '#errors';
 import { completeToLoad, loadBundle, type LoadResult, HostStorage } from '#node/images';
+import { nodeStateFolder } from '#node/machine';
 import { type RemoteServer, openRemoteBundle, checkBundleDigest, fetchBundle } from '#node/transfer';
-import type { Digest } from '#content/oci';
-import { digestOption, readDigest, parseDuration, readToken } from '../../cli/values.ts';
+import { formatBytes, Lines } from '#text';
+import { openRegistries } from '../../cli/access.ts';
+import { listExtraImages } from '../../cli/bundleFacts.ts';
 import { defineCommand, inGroup, type Arguments } from '../../cli/command.ts';
 import { formatFields } from '../../cli/format.ts';
-import { formatBytes, Lines } from '#text';
 import { baseOption, outputOption, registryOptions, signedImagesOption, trustOptions } from '../../cli/options.ts';
-import { hostOptions } from './nodeOptions.ts';
-import { listExtraImages } from '../../cli/bundleFacts.ts';
 import { describeSigned, nameVersions, toPlainSigned, trustOf, type PlainSigned } from '../../cli/trust.ts';
-import { nodeStateFolder } from '#node/machine';
-import { openRegistries } from '../../cli/access.ts';
+import { digestOption, readDigest, parseDuration, readToken } from '../../cli/values.ts';
+import { hostOptions } from './nodeOptions.ts';
 
 const options = {
   images: {

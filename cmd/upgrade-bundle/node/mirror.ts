@@ -1,5 +1,10 @@
 import { once } from 'node:events';
+import { openComplete, checkSigned } from '#bundle/open';
+import { mirrorFile } from '#node/machine';
 import { startMirror, type RuntimeMirrorRequest } from '#node/runtime';
+import type { Lines } from '#text';
+import { openRegistries } from '../../cli/access.ts';
+import { warnOfExtraImages } from '../../cli/bundleFacts.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { formatTable } from '../../cli/format.ts';
 import {
@@ -10,13 +15,8 @@ import {
   signedImagesOption,
   trustOptions,
 } from '../../cli/options.ts';
-import { hostOptions } from './nodeOptions.ts';
-import { mirrorFile } from '#node/machine';
-import type { Lines } from '#text';
-import { openComplete, checkSigned } from '#bundle/open';
-import { openRegistries } from '../../cli/access.ts';
-import { warnOfExtraImages } from '../../cli/bundleFacts.ts';
 import { trustOf } from '../../cli/trust.ts';
+import { hostOptions } from './nodeOptions.ts';
 
 /** `mirror`: serves a bundle to this machine instead of the registries of its images. */
 export const command = defineCommand({

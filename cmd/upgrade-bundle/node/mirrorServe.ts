@@ -1,6 +1,6 @@
-import { defineCommand } from '../../cli/command.ts';
 import { mirrorFolder, nodeStateFolder } from '#node/machine';
 import { mirrorPort, runMirrorServer } from '#update/mirror';
+import { defineCommand } from '../../cli/command.ts';
 import { parseListen } from '../../cli/values.ts';
 
 /** `mirror-serve`: serves the bundles that a control plane node retains. */

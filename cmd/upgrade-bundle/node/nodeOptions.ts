@@ -1,7 +1,7 @@
+import { signalKinds, type SignalKind, nodeStateFolder } from '#node/machine';
 import { inGroup, type OptionRecord } from '../../cli/command.ts';
 import { clusterAccessOptions } from '../../cli/options.ts';
 import { offlineTrustOptions } from '../../cli/trust.ts';
-import { signalKinds, type SignalKind, nodeStateFolder } from '#node/machine';
 
 /** The options of every command that uses the image store or the configuration of a machine. */
 export const hostOptions = {

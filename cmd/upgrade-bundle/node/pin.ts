@@ -2,12 +2,12 @@ import { listContainerImages } from '#bundle/metadata';
 import { openBundle, checkSigned } from '#bundle/open';
 import { PluginError } from '#errors';
 import { writePins, unpinImages, type PinResult } from '#node/runtime';
-import { defineCommand, type CommandSession } from '../../cli/command.ts';
+import { Lines } from '#text';
 import { warnOfExtraImages } from '../../cli/bundleFacts.ts';
+import { defineCommand, type CommandSession } from '../../cli/command.ts';
 import { outputOption, signedImagesOption } from '../../cli/options.ts';
 import { offlineTrustOf, offlineTrustOptions } from '../../cli/trust.ts';
 import { hostOptions } from './nodeOptions.ts';
-import { Lines } from '#text';
 
 /** `pin`: prevents the removal of a bundle’s images. */
 export const command = defineCommand({

@@ -2,13 +2,13 @@ import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Context } from '#context';
 import { PluginError } from '#errors';
+import { mountFolder } from '#node/machine';
 import { Media, type MediaEvent, type FoundBundle } from '#node/media';
+import { formatBytes } from '#text';
 import { defineCommand } from '../../cli/command.ts';
 import { openEventFormat } from '../../cli/format.ts';
-import { formatBytes } from '#text';
 import { outputOption } from '../../cli/options.ts';
 import { hostOptions } from './nodeOptions.ts';
-import { mountFolder } from '#node/machine';
 
 /** `watch`: lists the bundles on USB drives and discs as they are inserted and removed. */
 export const command = defineCommand({

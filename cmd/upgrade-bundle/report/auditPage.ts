@@ -1,7 +1,8 @@
-import { countAttachments } from '#content/oci';
 import { basename } from 'node:path';
 import type { VerifyReport } from '#bundle/verify';
+import { countAttachments } from '#content/oci';
 import { rootFingerprint, listOtherKeys, nameKey, type ExpectedKeys, type NamedResult } from '#release/sigstore';
+import { nameReleases, formatTime } from '../../cli/format.ts';
 import {
   markup,
   type Markup,
@@ -13,7 +14,6 @@ import {
   listVersions,
 } from './page.ts';
 import { describeDelta, verdictOf } from './verdict.ts';
-import { nameReleases, formatTime } from '../../cli/format.ts';
 
 const colors = { Verified: 'good', Incomplete: '', FAILED: 'bad' } as const;
 

@@ -1,11 +1,11 @@
-import type { NodeDrill } from '#drill/drill';
 import { formatSubject, nameSubject, isOpenBlocker, severityOf } from '#cluster/finding';
+import type { NodeDrill } from '#drill/drill';
 import type { LintResult } from '#readiness/lint';
 import type { Preflight } from '#readiness/preflight';
+import { formatBytes } from '#text';
+import type { FleetMember } from '#update/report';
 import { formatCount, formatTime, formatDuration } from '../../cli/format.ts';
 import { markup, type Markup, formatPage, listTable } from './page.ts';
-import type { FleetMember } from '#update/report';
-import { formatBytes } from '#text';
 
 /** The date and the program, for the end of a page. */
 interface PageStamp {

@@ -1,10 +1,10 @@
 import { basename } from 'node:path';
 import type { Inspection, ReleaseInspection, SourcedImage } from '#bundle/inspect';
 import { shellWord, formatBytes } from '#text';
-import { markup, type Markup, formatFacts, formatPage, drawTable, linkTo, numberHead, listVersions } from './page.ts';
-import { classOf, drawFigure, type ImageClass } from './reportFigure.ts';
 import { describeStreams, describeStreamSizes } from '../../cli/bundleFacts.ts';
 import { nameReleases } from '../../cli/format.ts';
+import { markup, type Markup, formatFacts, formatPage, drawTable, linkTo, numberHead, listVersions } from './page.ts';
+import { classOf, drawFigure, type ImageClass } from './reportFigure.ts';
 
 /** The number of shared blobs in the table. */
 const blobLimit = 20;

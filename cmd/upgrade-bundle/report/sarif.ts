@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import { isAbsolute, join, sep } from 'node:path';
-import manifest from '../../../package.json' with { type: 'json' };
 import { formatSubject, type Severity } from '#cluster/finding';
 import { keyOfFinding, allRules, type LintResult } from '#readiness/lint';
+import manifest from '../../../package.json' with { type: 'json' };
 
 const levels: Readonly<Record<Severity, string>> = { blocker: 'error', warning: 'warning', info: 'note' };
 

@@ -1,9 +1,9 @@
 import { basename, dirname, join } from 'node:path';
-import { formatCount } from '../../cli/format.ts';
-import { formatBytes } from '#text';
-import { nameSome, PluginError } from '#errors';
 import type { Problem } from '#bundle/open';
 import type { VerifyReport } from '#bundle/verify';
+import { nameSome, PluginError } from '#errors';
+import { formatBytes } from '#text';
+import { formatCount } from '../../cli/format.ts';
 
 /** The result of a verification in one word. Content that is only absent makes a bundle incomplete. */
 export interface Verdict {

@@ -1,9 +1,9 @@
 import { PluginError } from '#errors';
+import { Lines } from '#text';
 import { defineCommand, type Arguments, type OptionRecord } from '../../cli/command.ts';
 import { fishHook } from './fishHook.ts';
-import { posixHook } from './posixHook.ts';
 import { globalFlags } from './hookWords.ts';
-import { Lines } from '#text';
+import { posixHook } from './posixHook.ts';
 
 const shellArgument = {
   shell: {

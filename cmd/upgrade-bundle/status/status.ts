@@ -1,4 +1,8 @@
 import { conditionsOf } from '#cluster/objects';
+import { ignoring, PluginError } from '#errors';
+import { Lines, formatBytes } from '#text';
+import { describeClocks, describeSilence, compareAgents, readAgentVersion } from '#update/install';
+import { describeSilentMirrors, silentAdvice } from '#update/mirror';
 import {
   hasEnded,
   isAbortRequested,
@@ -15,18 +19,14 @@ import {
   type ClusterRestore,
   type RestoreStep,
 } from '#update/record';
-import { ignoring, PluginError } from '#errors';
+import { openCluster } from '../../cli/clusterAccess.ts';
 import { defineCommand } from '../../cli/command.ts';
-import { Lines, formatBytes } from '#text';
-import { describeClocks, describeSilence, compareAgents, readAgentVersion } from '#update/install';
-import { describeSilentMirrors, silentAdvice } from '#update/mirror';
 import { isDataForm, openEventFormat, breakHanging, formatFields } from '../../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../../cli/options.ts';
-import { openCluster } from '../../cli/clusterAccess.ts';
 import { version } from '../../cli/version.ts';
 import { checkJsonPath, formatJsonPath } from './jsonPath.ts';
-import { recordArgument, formatTitle, type ClusterStatus } from './statusView.ts';
 import { formatStatus, formatTitleText } from './statusText.ts';
+import { recordArgument, formatTitle, type ClusterStatus } from './statusView.ts';
 import { showInBrowser } from './web.ts';
 
 /** `status`: shows the progress of an update. */

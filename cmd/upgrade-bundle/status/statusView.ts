@@ -17,8 +17,8 @@ import {
   withdrawAbort,
 } from '#update/record';
 import type { Accent, Accents } from '../../cli/colors.ts';
-import { formatCount, formatDuration } from '../../cli/format.ts';
 import type { OptionRecord } from '../../cli/command.ts';
+import { formatCount, formatDuration } from '../../cli/format.ts';
 
 /** What `status` reads from a cluster. All its outputs are made from it. */
 export interface ClusterStatus {

@@ -1,11 +1,11 @@
+import { servePage } from '#content/server';
 import type { Context } from '#context';
 import { isPluginError } from '#errors';
-import { servePage } from '#content/server';
-import type { NodeProgress, UpgradeBundle } from '#update/record';
 import { formatBytes } from '#text';
+import type { NodeProgress, UpgradeBundle } from '#update/record';
 import type { Terminal } from '../../cli/terminal.ts';
-import { accentOf, describeImages, viewStatus, type ClusterStatus } from './statusView.ts';
 import { markup, formatPage, drawTable, policyOf } from '../report/page.ts';
+import { accentOf, describeImages, viewStatus, type ClusterStatus } from './statusView.ts';
 
 /** What the page follows: UpgradeBundles as they change, and the rest of the status at each change. */
 interface FollowedUpdate {

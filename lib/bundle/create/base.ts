@@ -1,16 +1,16 @@
+import { parseAttachmentTag, type Digest, formatReference, parseReference, type Reference } from '#content/oci';
 import type { Context } from '#context';
 import { asFailure, PluginError } from '#errors';
-import { parseAttachmentTag, type Digest, formatReference, parseReference, type Reference } from '#content/oci';
 import { findRelease } from '#release/load';
 import { isReadForStreams } from '#release/payload';
 import { readPayload } from '#release/release';
 import type { Architecture } from '#release/version';
-import { gatherContents, type Contents } from './contents.ts';
 import { listImages } from '../metadata/images.ts';
 import type { BlobRecord, BundleBase } from '../metadata/metadata.ts';
-import { openBundle } from '../open/open.ts';
-import type { BundleOrigin } from './origin.ts';
 import { entryKindOf } from '../open/bundle.ts';
+import { openBundle } from '../open/open.ts';
+import { gatherContents, type Contents } from './contents.ts';
+import type { BundleOrigin } from './origin.ts';
 
 /** The base of a delta bundle: a bundle or mirror directory, or a release whose manifests list its blobs. */
 export type BaseRequest =

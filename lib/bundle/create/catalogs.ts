@@ -1,19 +1,19 @@
-import type { ArchiveWriter } from '#content/archive';
-import { filterCatalog, openCatalog, type OpenedCatalog, type OperatorRequest, type Selection } from '#release/catalog';
-import type { SiteOperator, SiteReport } from '#config/siteReport';
 import { catalogName, catalogSourceManifest, clusterCatalogManifest } from '#config/catalogSource';
 import type { ConfigManifest } from '#config/manifest';
-import type { Context } from '#context';
-import { isPluginError, PluginError } from '#errors';
+import type { SiteOperator, SiteReport } from '#config/siteReport';
+import type { ArchiveWriter } from '#content/archive';
 import type { FetchFile } from '#content/http';
 import { type Digest, formatReference, parseReference, type Reference } from '#content/oci';
-import { goArchitecture, type Architecture } from '#release/version';
 import type { DerivedImage, ContentSource } from '#content/store';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
+import { filterCatalog, openCatalog, type OpenedCatalog, type OperatorRequest, type Selection } from '#release/catalog';
+import { goArchitecture, type Architecture } from '#release/version';
+import { listBelow } from '#text';
 import { resolveExtraImage, resolveExtraImages, type ExtraImage } from '../metadata/images.ts';
 import type { SkippedImage } from '../metadata/metadata.ts';
 import type { StoredBlob } from './contents.ts';
 import type { BundleOrigin } from './origin.ts';
-import { listBelow } from '#text';
 
 /** The catalogs and the operators to add to a bundle. */
 export interface CatalogRequest {

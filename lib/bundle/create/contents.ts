@@ -1,6 +1,4 @@
-import type { Context } from '#context';
 import { CopyFailure, describeFailures } from '#content/copy';
-import { isPluginError, PluginError, nameSome } from '#errors';
 import { type Descriptor, type Digest, formatReference, type Reference } from '#content/oci';
 import {
   blobsOf,
@@ -10,6 +8,8 @@ import {
   type StoredManifests,
   type ContentSource,
 } from '#content/store';
+import type { Context } from '#context';
+import { isPluginError, PluginError, nameSome } from '#errors';
 import type { BundleImage } from '../metadata/images.ts';
 
 /** A configuration or layer, with the images that need it. */

@@ -1,26 +1,26 @@
 import { basename, join } from 'node:path';
 import { signatureManifests } from '#config/signatures';
-import type { Context } from '#context';
 import { sumSizes, type Digest, formatReference, type Reference } from '#content/oci';
 import { type ContentSource, readContent } from '#content/store';
+import type { Context } from '#context';
+import { isPluginError, PluginError, type ErrorCode } from '#errors';
 import { findRelease, type FoundRelease } from '#release/load';
 import { readStreamsOf, type OSImageStreams } from '#release/payload';
+import type { Release } from '#release/release';
+import { requireVerified, type NamedResult, checkReleaseImages, finderIn, type ImageReader } from '#release/sigstore';
 import type { Architecture } from '#release/version';
-import { listArtifacts, layOutBundle, writeBundle } from './writeBundle.ts';
+import { listImages, selectExtraImages, type BundleImage } from '../metadata/images.ts';
+import { describeReleases, splitReleases, type BundleMetadata } from '../metadata/metadata.ts';
+import { checkFolder, checkOutput } from '../open/sidecars.ts';
 import { subtractBase, readBase } from './base.ts';
 import { gatherExtraContent, type ExtraContent, type BundledCatalog } from './catalogs.ts';
 import { gatherContents, warnOfImages, type Contents } from './contents.ts';
-import { requireVerified, type NamedResult, checkReleaseImages, finderIn, type ImageReader } from '#release/sigstore';
 import { checkExisting, reuseBundle } from './existing.ts';
-import { describeReleases, splitReleases, type BundleMetadata } from '../metadata/metadata.ts';
-import { listImages, selectExtraImages, type BundleImage } from '../metadata/images.ts';
 import type { BundleOrigin } from './origin.ts';
-import { checkFolder, checkOutput } from '../open/sidecars.ts';
-import type { CreateRequest } from './request.ts';
 import { listWanted, loadReleases, measureReleases, readVerifiedPayloads, type WantedReleases } from './releases.ts';
+import type { CreateRequest } from './request.ts';
 import { checkReleasePath, checkSite, warnOfSpace } from './siteCheck.ts';
-import { isPluginError, PluginError, type ErrorCode } from '#errors';
-import type { Release } from '#release/release';
+import { listArtifacts, layOutBundle, writeBundle } from './writeBundle.ts';
 
 /** The result of `create`. Sizes are in bytes. */
 export interface CreateResult {

@@ -1,24 +1,24 @@
 import { basename } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
+import { type ArchiveDigests, findArchive, type ArchiveWriter } from '#content/archive';
+import { RequestLimiter } from '#content/http';
+import { type Digest, formatReference, type Reference, sumSizes } from '#content/oci';
 import type { Context } from '#context';
 import { asFailure, isPluginError, ignoreFailure } from '#errors';
-import { type Digest, formatReference, type Reference, sumSizes } from '#content/oci';
-import { type ArchiveDigests, findArchive, type ArchiveWriter } from '#content/archive';
-import type { Base } from './base.ts';
-import type { CreateRequest } from './request.ts';
+import { formatBytes } from '#text';
 import { describeSignatures, type BundleMetadata, splitReleases, type BlobRecord } from '../metadata/metadata.ts';
+import type { Bundle } from '../open/bundle.ts';
+import { descriptorOf } from '../open/deltaBase.ts';
 import { openBundle } from '../open/open.ts';
 import { prepareSidecars, readCurrentDigest, removeLeftovers } from '../open/sidecars.ts';
+import type { VerifyTrust } from '../open/signatureCheck.ts';
 import { checkSigned } from '../open/signedBundle.ts';
 import { describeVolumes } from '../open/split.ts';
 import { verifyBundle } from '../verify/verify.ts';
-import type { VerifyTrust } from '../open/signatureCheck.ts';
-import { formatBytes } from '#text';
-import { RequestLimiter } from '#content/http';
-import type { Bundle } from '../open/bundle.ts';
-import { descriptorOf } from '../open/deltaBase.ts';
+import type { Base } from './base.ts';
 import type { Contents, StoredBlob } from './contents.ts';
 import type { BundleOrigin } from './origin.ts';
+import type { CreateRequest } from './request.ts';
 
 interface ExpectedBundle {
   /** The releases in their order. */

@@ -1,15 +1,15 @@
 import type { ArchiveWriter } from '#content/archive';
-import type { Context } from '#context';
-import { isPluginError } from '#errors';
 import { RootFolder } from '#content/files';
 import { type FetchFile, RequestLimiter } from '#content/http';
 import { formatReference, parseReference } from '#content/oci';
 import type { RegistryAccess } from '#content/registry';
 import { Directory, releaseRepository, listRepositories, type ContentSource } from '#content/store';
+import type { Context } from '#context';
+import { isPluginError } from '#errors';
 import { readBundledSignatures, readFolderSignatures } from '../metadata/bundledConfig.ts';
-import { openComplete } from '../open/deltaBase.ts';
 import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } from '../metadata/metadata.ts';
 import { readReleaseRepositories } from '../metadata/originalNames.ts';
+import { openComplete } from '../open/deltaBase.ts';
 import type { StoredBlob } from './contents.ts';
 import { RegistryOrigin, type BundleOrigin } from './origin.ts';
 

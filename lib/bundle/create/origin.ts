@@ -1,11 +1,11 @@
-import type { ArchiveWriter } from '#content/archive';
 import type { SignaturesByDigest } from '#config/signatures';
-import type { Context } from '#context';
-import { PluginError } from '#errors';
+import type { ArchiveWriter } from '#content/archive';
 import type { FetchFile } from '#content/http';
 import type { Digest, Reference } from '#content/oci';
 import { Registries, type RegistryAccess } from '#content/registry';
 import type { ContentSource } from '#content/store';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
 import type { StoredBlob } from './contents.ts';
 
 /** The source of a new bundle: registries, a mirror directory or another bundle. */

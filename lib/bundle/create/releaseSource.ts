@@ -1,7 +1,6 @@
 import { resolve } from 'node:path';
 import type { SignaturesByDigest } from '#config/signatures';
-import type { Context } from '#context';
-import { isPluginError, ignoreFailure, PluginError } from '#errors';
+import { RootFolder } from '#content/files';
 import {
   childrenOf,
   isManifest,
@@ -15,6 +14,18 @@ import {
   parseRepository,
   type Reference,
 } from '#content/oci';
+import type { Registries } from '#content/registry';
+import {
+  releaseRepository,
+  openLocation,
+  parseLocation,
+  type Location,
+  type OpenedLocation,
+  readContent,
+  type ContentSource,
+} from '#content/store';
+import type { Context } from '#context';
+import { isPluginError, ignoreFailure, PluginError } from '#errors';
 import { findRelease, type FoundRelease } from '#release/load';
 import {
   isVersion,
@@ -26,23 +37,12 @@ import {
   usualRepository,
   type Architecture,
 } from '#release/version';
-import {
-  releaseRepository,
-  openLocation,
-  parseLocation,
-  type Location,
-  type OpenedLocation,
-  readContent,
-  type ContentSource,
-} from '#content/store';
-import type { Registries } from '#content/registry';
-import { RootFolder } from '#content/files';
+import { readBundledSignatures, readFolderSignatures } from '../metadata/bundledConfig.ts';
+import { extraImageTag } from '../metadata/images.ts';
+import { splitReleases } from '../metadata/metadata.ts';
+import { readAdditionalImages, readReleaseRepositories } from '../metadata/originalNames.ts';
 import { openComplete } from '../open/deltaBase.ts';
 import { openBundle } from '../open/open.ts';
-import { splitReleases } from '../metadata/metadata.ts';
-import { readBundledSignatures, readFolderSignatures } from '../metadata/bundledConfig.ts';
-import { readAdditionalImages, readReleaseRepositories } from '../metadata/originalNames.ts';
-import { extraImageTag } from '../metadata/images.ts';
 import { findSplit } from '../open/split.ts';
 
 /** A release, and the places to find it. */

@@ -1,15 +1,7 @@
+import type { SiteReport } from '#config/siteReport';
+import { formatReference } from '#content/oci';
 import type { Context } from '#context';
 import { PluginError } from '#errors';
-import { formatReference } from '#content/oci';
-import { loadRelease, type FoundRelease, type SignedRelease, type TrustRequest } from '#release/load';
-import { readPayload, type Release } from '#release/release';
-import { type Architecture, compareVersions, minorsBetween, parseVersion, requireDistinct } from '#release/version';
-import type { BundleImage } from '../metadata/images.ts';
-import type { Contents } from './contents.ts';
-import type { CreateRequest } from './request.ts';
-import { releaseLimit } from '../metadata/metadata.ts';
-import type { BundleOrigin } from './origin.ts';
-import type { SiteReport } from '#config/siteReport';
 import {
   requireAccepted,
   resolveChannelRanges,
@@ -17,6 +9,14 @@ import {
   type ChannelRange,
   type PathStep,
 } from '#release/graph';
+import { loadRelease, type FoundRelease, type SignedRelease, type TrustRequest } from '#release/load';
+import { readPayload, type Release } from '#release/release';
+import { type Architecture, compareVersions, minorsBetween, parseVersion, requireDistinct } from '#release/version';
+import type { BundleImage } from '../metadata/images.ts';
+import { releaseLimit } from '../metadata/metadata.ts';
+import type { Contents } from './contents.ts';
+import type { BundleOrigin } from './origin.ts';
+import type { CreateRequest } from './request.ts';
 
 /** The versions and the architecture of the releases of a bundle. */
 export interface WantedReleases {

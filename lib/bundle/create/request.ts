@@ -1,5 +1,5 @@
-import type { ReleaseRequest, TrustRequest } from '#release/load';
 import type { UpdateRisk } from '#release/graph';
+import type { ReleaseRequest, TrustRequest } from '#release/load';
 import type { ReportPlace } from '../metadata/metadata.ts';
 import type { BaseRequest } from './base.ts';
 import type { AdditionsRequest } from './catalogs.ts';

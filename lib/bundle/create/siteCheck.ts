@@ -1,11 +1,11 @@
 import type { SiteOperator, SiteReport } from '#config/siteReport';
 import type { Context } from '#context';
+import { nameSome } from '#errors';
+import { describeGate, listRequiredGates, type GateConditions } from '#release/payload';
 import type { Release } from '#release/release';
 import { isOlder, isSameMinor } from '#release/version';
 import type { HeldImages } from './base.ts';
 import type { BundledCatalog } from './catalogs.ts';
-import { nameSome } from '#errors';
-import { describeGate, listRequiredGates, type GateConditions } from '#release/payload';
 
 /** The space that nodes keep free, in bytes (see the check `space` of preflight). */
 const floor = 16 * 2 ** 30;

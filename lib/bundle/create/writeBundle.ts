@@ -1,4 +1,6 @@
 import { dirname } from 'node:path';
+import { Readable } from 'node:stream';
+import { type ConfigManifest, formatManifest } from '#config/manifest';
 import {
   ArchiveWriter,
   type ArchiveDigests,
@@ -8,18 +10,13 @@ import {
   type TarEntry,
   type TarLayout,
 } from '#content/archive';
-import { type Context, checkInterrupted } from '#context';
 import { takeLock, measureFree } from '#content/files';
-import { lockOf, makeFolder, prepareSidecars, type SidecarOptions } from '../open/sidecars.ts';
-import { type Contents, settleTasks, type FetchTask, type StoredBlob } from './contents.ts';
-import type { BundleOrigin } from './origin.ts';
-import { Readable } from 'node:stream';
+import { sumSizes, isContainerImage, type Digest } from '#content/oci';
+import { Verifier, releaseRepository, walkManifests, type StoredManifests } from '#content/store';
+import { type Context, checkInterrupted } from '#context';
+import { PluginError } from '#errors';
 import { formatBytes } from '#text';
 import type { BundleImage, ExtraImage } from '../metadata/images.ts';
-import { sumSizes, isContainerImage, type Digest } from '#content/oci';
-import { PluginError } from '#errors';
-import { Verifier, releaseRepository, walkManifests, type StoredManifests } from '#content/store';
-import { type ConfigManifest, formatManifest } from '#config/manifest';
 import {
   type MetadataFacts,
   formatMetadata,
@@ -27,7 +24,10 @@ import {
   parseMetadata,
   type BundleMetadata,
 } from '../metadata/metadata.ts';
+import { lockOf, makeFolder, prepareSidecars, type SidecarOptions } from '../open/sidecars.ts';
 import { describeVolumes, type Split } from '../open/split.ts';
+import { type Contents, settleTasks, type FetchTask, type StoredBlob } from './contents.ts';
+import type { BundleOrigin } from './origin.ts';
 
 /**
  * Writes a bundle and the files beside it, or resumes an interrupted run. A digest file is never beside a tar with

@@ -1,5 +1,3 @@
-import { checkInterrupted, type Context } from '#context';
-import { asFailure } from '#errors';
 import {
   attachmentKinds,
   attachmentTag,
@@ -12,6 +10,8 @@ import {
   digestIn,
 } from '#content/oci';
 import { ImageGraphReader, walkManifests, type ImageGraph, type ContentSource } from '#content/store';
+import { checkInterrupted, type Context } from '#context';
+import { asFailure } from '#errors';
 import { readBundledConfig, type BundledConfig } from '../metadata/bundledConfig.ts';
 import { describedSubject, judgeConfig } from '../metadata/configCheck.ts';
 import { listNamedImages } from '../metadata/images.ts';

@@ -1,13 +1,13 @@
+import { type Digest, digestIn, repositoryIn, isIndex, parseJson } from '#content/oci';
+import { readContent, readImageManifest, type ContentSource } from '#content/store';
 import type { Context } from '#context';
 import { asFailure, isPluginError } from '#errors';
-import { type Digest, digestIn, repositoryIn, isIndex, parseJson } from '#content/oci';
+import { fieldsAt, textOf } from '#fields';
 import { readStreamsOf, type OSImageStreams, type OSImageStreamSet } from '#release/payload';
 import { readPayload, type Release, type SourceCommit, type Provenance } from '#release/release';
-import type { Bundle } from '../open/bundle.ts';
 import { splitReleases } from '../metadata/metadata.ts';
+import type { Bundle } from '../open/bundle.ts';
 import { inspectBundle, type InspectedImage, type Inspection } from './inspect.ts';
-import { fieldsAt, textOf } from '#fields';
-import { readContent, readImageManifest, type ContentSource } from '#content/store';
 
 /** An image with the source that its release names. */
 export interface SourcedImage extends InspectedImage {

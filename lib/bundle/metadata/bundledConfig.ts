@@ -1,11 +1,11 @@
 import { join } from 'node:path';
 import { listObjects, type UnknownObject } from '#config/manifest';
 import { mergeSignatures, readAllSignatures, signaturesIn, type SignaturesByDigest } from '#config/signatures';
+import type { RootFolder } from '#content/files';
+import { sumSizes } from '#content/oci';
 import { takeTurn, type Context } from '#context';
 import { isPluginError, PluginError } from '#errors';
-import type { RootFolder } from '#content/files';
 import { type Bundle, type BundleFile, entryKindOf, describeProblem, type Problem } from '../open/bundle.ts';
-import { sumSizes } from '#content/oci';
 
 /**
  * The limits for configuration in a bundle. A signature has 3 KB. A mirror directory may have signatures of a few

@@ -1,9 +1,15 @@
 import { dirname } from 'node:path/posix';
 import { catalogSourceManifest, clusterCatalogManifest } from '#config/catalogSource';
+import { registryAuthorityConfigMap, registryAuthorityPath } from '#config/certificateAuthority';
 import { formatManifest, type ConfigManifest, type UnknownObject } from '#config/manifest';
+import {
+  mirrorSetManifest,
+  sharedMirrorSetManifest,
+  type MirroredSource,
+  type MirrorSetKind,
+} from '#config/mirrorSets';
 import { annotatedVersion, signatureConfigMap, signatureLabel } from '#config/signatures';
-import type { Context } from '#context';
-import { fieldsAt, fieldsOf } from '#fields';
+import { updateServiceManifests } from '#config/updateService';
 import {
   isDigest,
   parseDigest,
@@ -13,20 +19,14 @@ import {
   parseReference,
   parseRepository,
 } from '#content/oci';
+import type { Context } from '#context';
+import { isPluginError } from '#errors';
+import { fieldsAt, fieldsOf } from '#fields';
 import type { Release } from '#release/release';
 import type { VerifiedSignature } from '#release/signature';
+import { type Bundle, describeProblem, type Problem } from '../open/bundle.ts';
 import type { BundledConfig, ConfigFile } from './bundledConfig.ts';
 import { type BundleMetadata, splitReleases } from './metadata.ts';
-import { type Bundle, describeProblem, type Problem } from '../open/bundle.ts';
-import { registryAuthorityConfigMap, registryAuthorityPath } from '#config/certificateAuthority';
-import {
-  mirrorSetManifest,
-  sharedMirrorSetManifest,
-  type MirroredSource,
-  type MirrorSetKind,
-} from '#config/mirrorSets';
-import { updateServiceManifests } from '#config/updateService';
-import { isPluginError } from '#errors';
 
 /** The releases that the configuration of a bundle must agree with. */
 interface ConfigSubject {

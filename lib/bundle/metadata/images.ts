@@ -1,9 +1,9 @@
 import { type Digest, formatReference, parseReference, type Reference } from '#content/oci';
+import type { ContentSource } from '#content/store';
 import type { SignedRelease } from '#release/load';
 import type { Release } from '#release/release';
-import type { ContentSource } from '#content/store';
-import type { BundledRelease, BundleMetadata } from './metadata.ts';
 import { componentTag, releaseTag } from '#release/version';
+import type { BundledRelease, BundleMetadata } from './metadata.ts';
 
 /**
  * Finds the digests of extra images, and adds them to images by digest. Returns each image once, in an order that depends

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
-import { fieldsOf, isFields, listOf, textsOf, type Fields } from '#fields';
-import { PluginError, messageOf } from '#errors';
 import { type Digest, parseJson } from '#content/oci';
+import { PluginError, messageOf } from '#errors';
+import { fieldsOf, isFields, listOf, textsOf, type Fields } from '#fields';
 import type { UpdateRisk } from '#release/graph';
 import type { SignedRelease } from '#release/load';
 import type { Release } from '#release/release';

@@ -1,4 +1,3 @@
-import { ignoring, asFailure, ignoreFailure, PluginError, nameSome } from '#errors';
 import type { RootFolder } from '#content/files';
 import {
   isDigest,
@@ -12,9 +11,10 @@ import {
   attachedTo,
 } from '#content/oci';
 import type { Context } from '#context';
+import { ignoring, asFailure, ignoreFailure, PluginError, nameSome } from '#errors';
 import type { SignedRelease } from '#release/load';
-import { type BundleImage, listImages } from './images.ts';
 import type { Bundle } from '../open/bundle.ts';
+import { type BundleImage, listImages } from './images.ts';
 
 /** The original name of an additional image, with its tag if it was named by tag. */
 export type AdditionalImageName = Reference & { readonly digest: Digest };

@@ -1,8 +1,8 @@
 import type { ArchiveDigests, Volume } from '#content/archive';
+import type { Digest } from '#content/oci';
 import { type ContentSource, type LocalContent, releaseRepository, digestNamed, isTagFile } from '#content/store';
 import type { PluginError } from '#errors';
 import { type BundleMetadata, metadataPath } from '../metadata/metadata.ts';
-import type { Digest } from '#content/oci';
 
 /** The part of a bundle that some bytes belong to: a file, or the bytes of a tar between its files. */
 export type BundlePart = BundleFile | 'header' | 'padding' | 'trailing';

@@ -1,15 +1,15 @@
 import { readdir } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
+import { listVolumeSets } from '#content/archive';
+import type { Descriptor } from '#content/oci';
+import type { ContentSource, LocalContent } from '#content/store';
 import type { Context } from '#context';
 import { ignoreFailure, PluginError, nameSome } from '#errors';
 import { listBelow } from '#text';
-import type { Descriptor } from '#content/oci';
-import type { ContentSource, LocalContent } from '#content/store';
-import { listVolumeSets } from '#content/archive';
 import type { BlobRecord, BundleBase, BundleMetadata } from '../metadata/metadata.ts';
-import { openBundle } from './open.ts';
 import type { Bundle, OpenBundleOptions } from './bundle.ts';
+import { openBundle } from './open.ts';
 
 /** The places to search for the blobs that a delta bundle lacks. */
 export interface CompleteOptions extends Pick<OpenBundleOptions, 'onMedium'> {

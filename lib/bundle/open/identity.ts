@@ -1,17 +1,17 @@
 import { basename, dirname } from 'node:path';
 import { readObjects } from '#config/manifest';
+import { ignoreMissing, RootFolder, readSmallFile } from '#content/files';
+import { isDigest, type Digest } from '#content/oci';
 import type { Context } from '#context';
 import { PluginError } from '#errors';
 import { fieldsAt, textOf } from '#fields';
-import { ignoreMissing, RootFolder, readSmallFile } from '#content/files';
-import { isDigest, type Digest } from '#content/oci';
-import type { Bundle } from './bundle.ts';
-import { splitReleases, type BundleBase, type BundleMetadata } from '../metadata/metadata.ts';
-import { openBundle } from './open.ts';
 import { readBundledSignatures } from '../metadata/bundledConfig.ts';
-import { checkSigned, type SignedBundle } from './signedBundle.ts';
+import { splitReleases, type BundleBase, type BundleMetadata } from '../metadata/metadata.ts';
+import type { Bundle } from './bundle.ts';
+import { openBundle } from './open.ts';
 import { findDigest, readDigestFile, upgradeBundleName } from './sidecars.ts';
 import type { VerifyTrust } from './signatureCheck.ts';
+import { checkSigned, type SignedBundle } from './signedBundle.ts';
 
 /** The name and the digest of a bundle, and the facts that an UpgradeBundle states beside them. */
 export interface BundleIdentity {

@@ -1,24 +1,15 @@
 import { readdir, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import type { Context } from '#context';
-import { messageOf, PluginError, nameSome } from '#errors';
 import { tarOf, SameBytes } from '#content/archive';
 import { RootFolder } from '#content/files';
-import { shellWord } from '#text';
-import { openTar } from './openTar.ts';
-import { isVersion, compareVersions, isReleaseTag, parseReleaseTag, usualRepository } from '#release/version';
-import { findSplit } from './split.ts';
-import {
-  type Bundle,
-  type OpenBundleOptions,
-  type BundleFile,
-  type Scanner,
-  comparedName,
-  entryKindOf,
-} from './bundle.ts';
 import { sumSizes, formatReference } from '#content/oci';
-import { readPayload } from '#release/release';
 import { Directory, releaseRepository, directoryLock } from '#content/store';
+import type { Context } from '#context';
+import { messageOf, PluginError, nameSome } from '#errors';
+import { readPayload } from '#release/release';
+import { isVersion, compareVersions, isReleaseTag, parseReleaseTag, usualRepository } from '#release/version';
+import { shellWord } from '#text';
+import { extraImageTag } from '../metadata/images.ts';
 import {
   describeReleases,
   metadataPath,
@@ -32,7 +23,16 @@ import {
   readReleaseRepositories,
   repositoriesPath,
 } from '../metadata/originalNames.ts';
-import { extraImageTag } from '../metadata/images.ts';
+import {
+  type Bundle,
+  type OpenBundleOptions,
+  type BundleFile,
+  type Scanner,
+  comparedName,
+  entryKindOf,
+} from './bundle.ts';
+import { openTar } from './openTar.ts';
+import { findSplit } from './split.ts';
 
 /**
  * Opens a bundle by the path of a file, a device, a mirror directory, or volumes: any volume, their common name, or a

@@ -1,5 +1,3 @@
-import { checkInterrupted, type Context } from '#context';
-import { PluginError } from '#errors';
 import {
   Archive,
   type ArchiveFile,
@@ -12,11 +10,13 @@ import {
   endSize,
   roundToBlock,
 } from '#content/archive';
+import { sumSizes } from '#content/oci';
 import { releaseRepository } from '#content/store';
+import { checkInterrupted, type Context } from '#context';
+import { PluginError } from '#errors';
 import { metadataPath, metadataSizeLimit, parseMetadata } from '../metadata/metadata.ts';
 import { type Bundle, type BundlePart, type OpenBundleOptions, type Scanner, comparedName } from './bundle.ts';
 import { checkVolumes, volumeError } from './split.ts';
-import { sumSizes } from '#content/oci';
 
 /** Opens a bundle in a tar or in volumes of a tar. Throws `invalid-bundle` and `not-readable`. */
 export async function openTar(

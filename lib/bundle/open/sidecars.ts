@@ -1,8 +1,7 @@
 import { rm, stat, lstat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
 import { formatManifest, type KubernetesObject } from '#config/manifest';
-import { isPluginError, PluginError, messageOf } from '#errors';
-import { hexOf, isDigest, type Digest, digestIn } from '#content/oci';
+import { type ArchiveDigests, parseVolumeName, volumeName, type Volume, isBegun, partialOf } from '#content/archive';
 import {
   renameDurably,
   writeDurably,
@@ -17,7 +16,8 @@ import {
   decodeText,
   readSmallFile,
 } from '#content/files';
-import { type ArchiveDigests, parseVolumeName, volumeName, type Volume, isBegun, partialOf } from '#content/archive';
+import { hexOf, isDigest, type Digest, digestIn } from '#content/oci';
+import { isPluginError, PluginError, messageOf } from '#errors';
 import type { BundleMetadata } from '../metadata/metadata.ts';
 
 /** The files to write beside a bundle. */

@@ -1,7 +1,10 @@
 import type { SignaturesByDigest } from '#config/signatures';
+import type { FetchFile } from '#content/http';
+import { type Digest, sumSizes } from '#content/oci';
 import type { Context } from '#context';
 import { isPluginError, nameSome, PluginError } from '#errors';
-import { type Digest, sumSizes } from '#content/oci';
+import type { SignedRelease } from '#release/load';
+import type { Release } from '#release/release';
 import {
   loadKeyring,
   type KeyMaterial,
@@ -9,13 +12,10 @@ import {
   collectSignatures,
   verifyRelease,
 } from '#release/signature';
-import type { Release } from '#release/release';
-import type { FetchFile } from '#content/http';
-import { type Bundle, describeProblem, type Problem, entryKindOf } from './bundle.ts';
-import { describeRelease, metadataPath, type BundleMetadata } from '../metadata/metadata.ts';
 import { checkReleaseImages, readerOf, type NamedResult } from '#release/sigstore';
-import type { SignedRelease } from '#release/load';
+import { describeRelease, metadataPath, type BundleMetadata } from '../metadata/metadata.ts';
 import { listSignedImages } from '../metadata/originalNames.ts';
+import { type Bundle, describeProblem, type Problem, entryKindOf } from './bundle.ts';
 
 /** The keys, stores and options to verify a bundle with. */
 export interface VerifyTrust {

@@ -1,10 +1,15 @@
 import type { SignaturesByDigest } from '#config/signatures';
+import type { Digest } from '#content/oci';
+import type { ContentSource } from '#content/store';
 import type { Context } from '#context';
 import { PluginError, withHint, firstMessage } from '#errors';
-import type { Digest } from '#content/oci';
 import { findRelease, loadRelease, type SignedRelease } from '#release/load';
-import type { ContentSource } from '#content/store';
+import { requireVerified, type NamedResult } from '#release/sigstore';
+import { readBundledConfig } from '../metadata/bundledConfig.ts';
+import { announceMirrors, judgeConfig, signatureSubjectOf, type ConfigVerdict } from '../metadata/configCheck.ts';
 import { type BundleMetadata, splitReleases } from '../metadata/metadata.ts';
+import { readBundleTags } from '../metadata/originalNames.ts';
+import type { Bundle, Problem } from './bundle.ts';
 import {
   checkListing,
   checkReleaseFacts,
@@ -14,11 +19,6 @@ import {
   verifyUntrusted,
   type VerifyTrust,
 } from './signatureCheck.ts';
-import { readBundledConfig } from '../metadata/bundledConfig.ts';
-import { readBundleTags } from '../metadata/originalNames.ts';
-import { announceMirrors, judgeConfig, signatureSubjectOf, type ConfigVerdict } from '../metadata/configCheck.ts';
-import type { Bundle, Problem } from './bundle.ts';
-import { requireVerified, type NamedResult } from '#release/sigstore';
 
 /**
  * A bundle whose releases are signed by a trusted key, and the checked parts of the bundle. `release` is the last one,

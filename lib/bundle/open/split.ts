@@ -1,10 +1,6 @@
 import { stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { PluginError } from '#errors';
-import { listBelow } from '#text';
-import { releaseRepository } from '#content/store';
-import { RootFolder } from '#content/files';
 import {
   findArchive,
   listVolumeSets,
@@ -14,6 +10,10 @@ import {
   volumeName,
   type FoundArchive,
 } from '#content/archive';
+import { RootFolder } from '#content/files';
+import { releaseRepository } from '#content/store';
+import { PluginError } from '#errors';
+import { listBelow } from '#text';
 import { metadataPath, type BundleMetadata } from '../metadata/metadata.ts';
 import { describeProblem, type Problem } from './bundle.ts';
 

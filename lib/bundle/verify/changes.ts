@@ -1,6 +1,6 @@
+import { parseDigest, type Digest, digestIn, repositoryIn } from '#content/oci';
 import type { Context } from '#context';
 import { asFailure } from '#errors';
-import { parseDigest, type Digest, digestIn, repositoryIn } from '#content/oci';
 import { readPayload, type Release } from '#release/release';
 import type { Bundle } from '../open/bundle.ts';
 

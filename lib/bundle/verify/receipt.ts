@@ -1,7 +1,7 @@
 import { createPrivateKey, type KeyObject } from 'node:crypto';
-import { messageOf, PluginError } from '#errors';
 import { readSmallFile } from '#content/files';
 import { parseJson } from '#content/oci';
+import { messageOf, PluginError } from '#errors';
 import {
   exportPublicKey,
   isSignedBy,

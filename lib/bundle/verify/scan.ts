@@ -1,6 +1,5 @@
 import { createHash, type Hash } from 'node:crypto';
-import type { Context } from '#context';
-import { isPluginError } from '#errors';
+import { isZero, looksPacked } from '#content/archive';
 import {
   manifestSizeLimit,
   parseManifest,
@@ -13,7 +12,9 @@ import {
   attachedTo,
   attachmentName,
 } from '#content/oci';
-import { isZero, looksPacked } from '#content/archive';
+import { digestNamed, isAttachment, walkManifests } from '#content/store';
+import type { Context } from '#context';
+import { isPluginError } from '#errors';
 import { findExcess, listConfig, type ConfigText } from '../metadata/bundledConfig.ts';
 import {
   type Bundle,
@@ -23,7 +24,6 @@ import {
   describeProblem,
   type Problem,
 } from '../open/bundle.ts';
-import { digestNamed, isAttachment, walkManifests } from '#content/store';
 
 /** A manifest or a blob of a bundle, and its fault. */
 export interface ScannedItem {

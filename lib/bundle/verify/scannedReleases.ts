@@ -1,13 +1,13 @@
+import { isDigest, parseDigest, type Digest, digestIn, repositoryIn, attachedTo, attachmentName } from '#content/oci';
 import type { Context } from '#context';
 import { isPluginError } from '#errors';
-import { isDigest, parseDigest, type Digest, digestIn, repositoryIn, attachedTo, attachmentName } from '#content/oci';
 import { readStreamsOf, type OSImageStreams } from '#release/payload';
 import { readPayload, type Release } from '#release/release';
 import { isReleaseTag } from '#release/version';
-import { type Bundle, describeProblem, type Problem, type BundleFile } from '../open/bundle.ts';
-import { listSignedImages } from '../metadata/originalNames.ts';
-import { describeComponents, type BundleMetadata, metadataPath, splitReleases } from '../metadata/metadata.ts';
 import { listNamedImages } from '../metadata/images.ts';
+import { describeComponents, type BundleMetadata, metadataPath, splitReleases } from '../metadata/metadata.ts';
+import { listSignedImages } from '../metadata/originalNames.ts';
+import { type Bundle, describeProblem, type Problem, type BundleFile } from '../open/bundle.ts';
 import { type ScannedContent, visitAttachments, Walk, type VisitedAttachments } from './scan.ts';
 
 /** A release of a scanned bundle. */

@@ -1,13 +1,13 @@
+import { sumSizes, parseReference } from '#content/oci';
 import type { Context } from '#context';
 import { isPluginError, PluginError } from '#errors';
-import { sumSizes, parseReference } from '#content/oci';
 import { readOSImageStreams, type OSImageStreams, type PayloadFiles } from '#release/payload';
 import { readPayloadManifests } from '#release/release';
 import { parseArchitecture, type Architecture } from '#release/version';
-import type { Bundle } from '../open/bundle.ts';
 import { type BundleBase, splitReleases } from '../metadata/metadata.ts';
-import { checkSigned } from '../open/signedBundle.ts';
+import type { Bundle } from '../open/bundle.ts';
 import type { VerifyTrust } from '../open/signatureCheck.ts';
+import { checkSigned } from '../open/signedBundle.ts';
 
 /** The requirements of an update with a bundle. */
 export interface UpdatePlan {

@@ -1,11 +1,18 @@
 import { basename } from 'node:path';
-import { findChanges, type ReleaseChanges } from './changes.ts';
-import { type Context, checkInterrupted } from '#context';
 import { hashVolume } from '#content/archive';
 import { sumSizes, type Digest } from '#content/oci';
+import { type Context, checkInterrupted } from '#context';
+import { isPluginError } from '#errors';
 import type { OSImageStreams } from '#release/payload';
 import type { Provenance } from '#release/release';
 import type { VerifiedSignature } from '#release/signature';
+import type { NamedResult } from '#release/sigstore';
+import { findExcess, listConfig, parseConfig } from '../metadata/bundledConfig.ts';
+import { announceMirrors, describedSubject, judgeConfig, signatureSubjectOf } from '../metadata/configCheck.ts';
+import { metadataPath, type SkippedImage, type BlobRecord } from '../metadata/metadata.ts';
+import { type Bundle, describeProblem, type Problem } from '../open/bundle.ts';
+import { baseHint, descriptorOf, listMissingBlobs } from '../open/deltaBase.ts';
+import { readDigests } from '../open/sidecars.ts';
 import {
   checkBlobs,
   checkReleaseFacts,
@@ -16,11 +23,7 @@ import {
   verifyUntrusted,
   type VerifyTrust,
 } from '../open/signatureCheck.ts';
-import type { NamedResult } from '#release/sigstore';
-import { findExcess, listConfig, parseConfig } from '../metadata/bundledConfig.ts';
-import { announceMirrors, describedSubject, judgeConfig, signatureSubjectOf } from '../metadata/configCheck.ts';
-import { metadataPath, type SkippedImage, type BlobRecord } from '../metadata/metadata.ts';
-import { type Bundle, describeProblem, type Problem } from '../open/bundle.ts';
+import { findChanges, type ReleaseChanges } from './changes.ts';
 import { scanContent, type ScannedContent, type ScannedItem, visitAttachments, Walk } from './scan.ts';
 import {
   checkReleaseBytes,
@@ -31,9 +34,6 @@ import {
   checkTags,
   listUnreferenced,
 } from './scannedReleases.ts';
-import { readDigests } from '../open/sidecars.ts';
-import { isPluginError } from '#errors';
-import { baseHint, descriptorOf, listMissingBlobs } from '../open/deltaBase.ts';
 
 /** A digest that the whole bundle must have, and its source: a file name or an option. */
 export interface ExpectedDigest {

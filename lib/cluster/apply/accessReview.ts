@@ -1,5 +1,5 @@
-import { fieldsOf, type Fields } from '#fields';
 import { isPluginError } from '#errors';
+import { fieldsOf, type Fields } from '#fields';
 import type { Cluster } from '../client.ts';
 import type { ObjectReference } from '../objects/discovery.ts';
 

@@ -3,17 +3,17 @@ import type { ConfigManifest, KubernetesObject } from '#config/manifest';
 import { keepMirrors, listKeptMirrors } from '#config/mirrorSets';
 import { checkInterrupted, type Context } from '#context';
 import { isPluginError, messageOf, PluginError } from '#errors';
+import { shellCommand } from '#text';
 import type { Cluster } from '../client.ts';
-import { findDifferences, isAddition, mergeManifest, withLastApplied } from './difference.ts';
-import type { StoredObject } from '../objects/storedObject.ts';
-import { ApiError } from './refusals.ts';
 import {
   checkCompatibility,
   formatObjectName,
   readClusterVersionInfo,
   type ClusterVersionInfo,
 } from '../objects/compatibility.ts';
-import { shellCommand } from '#text';
+import type { StoredObject } from '../objects/storedObject.ts';
+import { findDifferences, isAddition, mergeManifest, withLastApplied } from './difference.ts';
+import { ApiError } from './refusals.ts';
 
 /** The result for one manifest; in a dry run, the result that applying would have. */
 export interface ApplyOutcome {

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
-import { isFields, withoutAbsent, type Fields } from '#fields';
 import type { KubernetesObject } from '#config/manifest';
+import { isFields, withoutAbsent, type Fields } from '#fields';
 import type { StoredObject } from '../objects/storedObject.ts';
 
 type Path = readonly (string | number)[];

@@ -1,9 +1,9 @@
-import { isFields, type Fields } from '#fields';
-import { PluginError, type ErrorCode } from '#errors';
-import { parseJson } from '#content/oci';
 import { TransientError } from '#content/http';
-import type { KubeTarget } from '../connection/kubeconfig.ts';
+import { parseJson } from '#content/oci';
+import { PluginError, type ErrorCode } from '#errors';
+import { isFields, type Fields } from '#fields';
 import { shellCommand } from '#text';
+import type { KubeTarget } from '../connection/kubeconfig.ts';
 
 /** An error that the API server explained. `reason` is its term (`AlreadyExists`, `Conflict`, `Expired`). */
 export class ApiError extends PluginError {

@@ -1,16 +1,16 @@
 import { isDeepStrictEqual } from 'node:util';
-import { listOf } from '#fields';
 import type { KubernetesObject } from '#config/manifest';
 import { checkInterrupted, type Context } from '#context';
 import { isPluginError, PluginError } from '#errors';
-import type { ApplyOptions } from './apply.ts';
+import { listOf } from '#fields';
+import { shellCommand } from '#text';
 import type { Cluster } from '../client.ts';
-import { findDifferences } from './difference.ts';
+import { formatObjectName } from '../objects/compatibility.ts';
 import type { ObjectReference } from '../objects/discovery.ts';
 import type { StoredObject } from '../objects/storedObject.ts';
+import type { ApplyOptions } from './apply.ts';
+import { findDifferences } from './difference.ts';
 import { ApiError } from './refusals.ts';
-import { formatObjectName } from '../objects/compatibility.ts';
-import { shellCommand } from '#text';
 
 /** An applied object; in a dry run, the result that applying would have. */
 export interface AppliedObject {

@@ -1,8 +1,8 @@
 import { spawn } from 'node:child_process';
-import { isFields, type Fields } from '#fields';
+import { interrupted, networkCode, type Environment } from '#content/http';
 import type { Context } from '#context';
 import { messageOf, PluginError } from '#errors';
-import { interrupted, networkCode, type Environment } from '#content/http';
+import { isFields, type Fields } from '#fields';
 
 /** The credentials from a plugin: a token, or a client certificate with its key (PEM), or both. */
 export interface PluginCredential {

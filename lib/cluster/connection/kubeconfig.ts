@@ -1,10 +1,10 @@
-import { decodeText } from '#content/files';
 import { readFile } from 'node:fs/promises';
 import { delimiter, dirname, join, resolve, isAbsolute } from 'node:path';
-import { type Fields, withoutAbsent, isFields } from '#fields';
 import { largeLimits, readObjects } from '#config/manifest';
-import { isPluginError, messageOf, PluginError } from '#errors';
+import { decodeText } from '#content/files';
 import type { Environment } from '#content/http';
+import { isPluginError, messageOf, PluginError } from '#errors';
+import { type Fields, withoutAbsent, isFields } from '#fields';
 
 /** The connection flags, by the names of kubectl. Empty values count as absent. */
 export interface KubeconfigOptions {

@@ -1,16 +1,16 @@
 import { X509Certificate } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
 import http from 'node:http';
 import https from 'node:https';
 import { createSecureContext, getCACertificates, type SecureContext } from 'node:tls';
 import { isDeepStrictEqual } from 'node:util';
+import { isMissing } from '#content/files';
+import { proxyFor, type Environment } from '#content/http';
 import type { Context } from '#context';
 import { messageOf, PluginError } from '#errors';
 import { textOf, fieldsAt, fieldsOf, isFields, type Fields } from '#fields';
-import { proxyFor, type Environment } from '#content/http';
-import type { KubeTarget } from './kubeconfig.ts';
-import { readFile } from 'node:fs/promises';
-import { isMissing } from '#content/files';
 import { runCredentialPlugin, type PluginOptions } from './credentialPlugin.ts';
+import type { KubeTarget } from './kubeconfig.ts';
 
 /** The inputs of a request: headers for the user, and an agent for TLS and the proxy. */
 export interface Access {

@@ -1,5 +1,5 @@
-import { signatureLabel } from '#config/signatures';
 import type { KubernetesObject } from '#config/manifest';
+import { signatureLabel } from '#config/signatures';
 import { isPluginError, PluginError } from '#errors';
 import { isOlder } from '#release/version';
 import type { Cluster } from '../client.ts';

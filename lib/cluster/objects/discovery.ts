@@ -1,7 +1,7 @@
-import { isFields, type Fields } from '#fields';
 import { ignoring, PluginError } from '#errors';
-import type { Exchange } from '../exchange.ts';
+import { isFields, type Fields } from '#fields';
 import type { KubeTarget } from '../connection/kubeconfig.ts';
+import type { Exchange } from '../exchange.ts';
 
 /** A reference to an object. The namespace is that of the context by default. */
 export interface ObjectReference {

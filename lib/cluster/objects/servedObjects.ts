@@ -1,8 +1,8 @@
-import type { Cluster } from '../client.ts';
-import type { StoredObject } from './storedObject.ts';
 import type { ConfigManifest } from '#config/manifest';
 import { PluginError } from '#errors';
+import type { Cluster } from '../client.ts';
 import { formatObjectName } from './compatibility.ts';
+import type { StoredObject } from './storedObject.ts';
 
 /** Reads all objects of a kind, as `Cluster.list` does; none if the cluster does not serve the kind. */
 export async function listServed(

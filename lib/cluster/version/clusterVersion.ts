@@ -1,5 +1,5 @@
-import { fieldsOf, listOf, textOf } from '#fields';
 import type { KubernetesObject } from '#config/manifest';
+import { fieldsOf, listOf, textOf } from '#fields';
 
 /** The version and the updates of a cluster (ClusterVersion `version`). */
 export interface ClusterVersion {

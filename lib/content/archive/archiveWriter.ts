@@ -3,12 +3,12 @@ import { rm } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
 import { checkInterrupted, type Context } from '#context';
 import { PluginError } from '#errors';
-import type { Descriptor } from '../oci/descriptor.ts';
-import type { Digest } from '../oci/digest.ts';
 import { describeWriteError } from '../files/disk.ts';
 import { writeFully } from '../files/fileRange.ts';
-import { Journal } from './journal.ts';
+import type { Descriptor } from '../oci/descriptor.ts';
+import type { Digest } from '../oci/digest.ts';
 import { type ContentPlace, verifyStream } from '../store/store.ts';
+import { Journal } from './journal.ts';
 import type { PlacedEntry, TarLayout } from './tarLayout.ts';
 import {
   checkPartials,

@@ -1,12 +1,12 @@
+import type { Transform } from 'node:stream';
+import { createGunzip, createZstdDecompress, crc32 } from 'node:zlib';
 import { Parser, type ReadEntry } from 'tar';
 import { checkInterrupted, takeTurn, type Context } from '#context';
 import { isPluginError, messageOf, PluginError, type ErrorCode } from '#errors';
 import type { Descriptor } from '../oci/descriptor.ts';
-import type { ContentSource } from '../store/store.ts';
-import type { Transform } from 'node:stream';
-import { createGunzip, createZstdDecompress, crc32 } from 'node:zlib';
 import { digestOf } from '../oci/digest.ts';
 import type { Layer } from '../store/derivedImage.ts';
+import type { ContentSource } from '../store/store.ts';
 import { layOutTar, type TarEntry } from './tarLayout.ts';
 
 /** The header of an entry of a layer. */

@@ -1,11 +1,11 @@
+import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
 import { open, rm, stat, type FileHandle } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
+import type { Context } from '#context';
 import { isPluginError, messageOf, PluginError } from '#errors';
 import { describeReadError, ignoreMissing, type Piece, hashFile } from '../files/fileRange.ts';
 import { RootFolder } from '../files/rootFolder.ts';
-import { createHash } from 'node:crypto';
-import type { Context } from '#context';
 import type { Digest } from '../oci/digest.ts';
 
 /** A file with a part of an archive, or with the whole archive. */

@@ -1,5 +1,5 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { addAbortSignal, pipeline, Readable, Transform } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { checkInterrupted, type Context } from '#context';
 import {
   ignoreFailure,
@@ -11,8 +11,8 @@ import {
   collectFailures,
   nameSome,
 } from '#errors';
-import { childrenOf, isContainerConfig, isIndex, isManifest, type Descriptor } from '../oci/descriptor.ts';
 import { RequestLimiter } from '../http/requestLimiter.ts';
+import { childrenOf, isContainerConfig, isIndex, isManifest, type Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
 import type { StoredManifest, StoredManifests } from '../store/imageGraph.ts';
 import type { ContentSource, ContentStore } from '../store/store.ts';

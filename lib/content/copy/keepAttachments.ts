@@ -1,10 +1,10 @@
-import { fieldsOf, listOf, type Fields } from '#fields';
 import { isPluginError } from '#errors';
+import { fieldsOf, listOf, type Fields } from '#fields';
 import { parseAttachmentTag } from '../oci/attachment.ts';
 import { isIndex, isManifest, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { parseJson } from '../oci/syntax.ts';
-import type { StoredManifest } from '../store/imageGraph.ts';
 import { Overlay } from '../store/derivedImage.ts';
+import type { StoredManifest } from '../store/imageGraph.ts';
 import { readContent, type ContentStore } from '../store/store.ts';
 import type { Image } from './copy.ts';
 

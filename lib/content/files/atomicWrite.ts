@@ -1,13 +1,13 @@
+import { randomBytes } from 'node:crypto';
 import { constants } from 'node:fs';
 import { open, rename, rm, type FileHandle, copyFile, link, lstat, readdir, symlink, unlink } from 'node:fs/promises';
-import { dirname, basename, join } from 'node:path';
-import { describeWriteError, makeFolders, syncFolder } from './disk.ts';
-import { publicMode } from './smallFile.ts';
-import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
+import { dirname, basename, join } from 'node:path';
 import { digestOf, hexOf } from '../oci/digest.ts';
+import { describeWriteError, makeFolders, syncFolder } from './disk.ts';
 import { ignoreMissing } from './fileRange.ts';
 import { isRunning, processNamespace } from './lock.ts';
+import { publicMode } from './smallFile.ts';
 
 /** Options of replacing a file. */
 interface AtomicWriteOptions {

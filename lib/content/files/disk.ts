@@ -1,8 +1,8 @@
-import { formatBytes } from '#text';
 import { constants } from 'node:fs';
 import { access, mkdir, mkdtemp, open, realpath, rmdir, stat, statfs } from 'node:fs/promises';
 import { dirname, join, relative, resolve } from 'node:path';
 import { isPluginError, messageOf, PluginError } from '#errors';
+import { formatBytes } from '#text';
 import { isMissing } from './fileRange.ts';
 
 const refusals = new Set([

@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
 import { readSync, writeSync } from 'node:fs';
+import { open, type FileHandle } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { checkInterrupted } from '#context';
-import type { Digest } from '../oci/digest.ts';
-import { open, type FileHandle } from 'node:fs/promises';
 import { isPluginError, messageOf, PluginError } from '#errors';
+import type { Digest } from '../oci/digest.ts';
 
 const chunkSize = 1024 * 1024;
 

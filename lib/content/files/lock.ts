@@ -1,12 +1,12 @@
 import { constants, readFileSync, readlinkSync } from 'node:fs';
 import { lstat, rename, rm } from 'node:fs/promises';
+import { hostname } from 'node:os';
 import { PluginError } from '#errors';
 import { fieldsWith, isCount, isText } from '#fields';
+import { digestOf, hexOf } from '../oci/digest.ts';
 import { describeWriteError } from './disk.ts';
 import { ignoreMissing } from './fileRange.ts';
 import { openRegular, readWhole } from './smallFile.ts';
-import { hostname } from 'node:os';
-import { digestOf, hexOf } from '../oci/digest.ts';
 
 const isIdentity = fieldsWith({
   host: isText,

@@ -3,6 +3,8 @@ import https from 'node:https';
 import { finished, type Readable } from 'node:stream';
 import { createSecureContext, TLSSocket } from 'node:tls';
 import { PluginError, messageOf } from '#errors';
+import type { Certificates } from './certificates.ts';
+import { watchIdleTime, type IdleTimeoutOptions, type SmallResponseLimits } from './idleTimeout.ts';
 import {
   errorBodyLimit,
   explainErrors,
@@ -12,11 +14,9 @@ import {
   unreachableProxy,
   formatUrl,
 } from './networkErrors.ts';
-import { informationalLimit, tooManyInformational, UnsupportedResponse, Sockets, type SocketTls } from './socket.ts';
-import type { Certificates } from './certificates.ts';
 import { proxyFor, type Environment } from './proxy.ts';
-import { watchIdleTime, type IdleTimeoutOptions, type SmallResponseLimits } from './idleTimeout.ts';
 import { RequestLimiter } from './requestLimiter.ts';
+import { informationalLimit, tooManyInformational, UnsupportedResponse, Sockets, type SocketTls } from './socket.ts';
 
 /** Options of connections. An exchange has no time limit of its own. */
 export interface ConnectionsOptions extends IdleTimeoutOptions {

@@ -1,5 +1,5 @@
-import { isPluginError, messageOf, PluginError } from '#errors';
 import type { Readable } from 'node:stream';
+import { isPluginError, messageOf, PluginError } from '#errors';
 
 /** Formats a URL for a message: without its query, which may be a signature, and without a user. */
 export function formatUrl(url: URL): string {

@@ -2,10 +2,10 @@ import type { Readable } from 'node:stream';
 import type { Context } from '#context';
 import { ignoreFailure, PluginError } from '#errors';
 import type { ExchangeRequest, ReadResponse } from '../http/connections.ts';
-import { formatUrl, isConnectionLost, networkCode, speaksHttp } from '../http/networkErrors.ts';
-import type { Reply, RequestSubject } from './refusals.ts';
-import type { Authorizer } from './auth/tokens.ts';
 import { followRedirects, keepsEncryption } from '../http/fetchFile.ts';
+import { formatUrl, isConnectionLost, networkCode, speaksHttp } from '../http/networkErrors.ts';
+import type { Authorizer } from './auth/tokens.ts';
+import type { Reply, RequestSubject } from './refusals.ts';
 
 /** A request to a registry about content of a repository. */
 export interface RegistryRequest extends RequestSubject {

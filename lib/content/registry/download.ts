@@ -1,10 +1,10 @@
 import { isPluginError } from '#errors';
-import type { Descriptor } from '../oci/descriptor.ts';
+import { WriteTurn } from '../archive/writeTurn.ts';
 import { describeWriteError } from '../files/disk.ts';
 import { readPieces, writePieces } from '../files/fileRange.ts';
-import { firstSuccess } from './fallbackSource.ts';
+import type { Descriptor } from '../oci/descriptor.ts';
 import { Verifier, type ContentPlace } from '../store/store.ts';
-import { WriteTurn } from '../archive/writeTurn.ts';
+import { firstSuccess } from './fallbackSource.ts';
 
 /** A source that delivers content in synchronous chunks, from an offset in bytes: a Registry. */
 export interface DownloadSource {

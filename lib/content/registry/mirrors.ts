@@ -1,7 +1,7 @@
 import { messageOf, PluginError } from '#errors';
-import type { Reference } from '../oci/reference.ts';
 import { readDocuments } from '../files/documents.ts';
 import { readSmallFile } from '../files/smallFile.ts';
+import type { Reference } from '../oci/reference.ts';
 
 /** The mirrors of one source. */
 export interface MirrorRule {

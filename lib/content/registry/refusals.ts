@@ -1,10 +1,10 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { PluginError, type ErrorCode } from '#errors';
+import { shellCommand } from '#text';
 import type { ReadResponse } from '../http/connections.ts';
 import { formatUrl } from '../http/networkErrors.ts';
 import { explainStatus, TransientError } from '../http/retry.ts';
 import { errorCodesOf, quoteBody } from './auth/errorBody.ts';
-import { shellCommand } from '#text';
 
 /** The subject of a request, for messages. */
 export interface RequestSubject {

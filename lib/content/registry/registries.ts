@@ -1,17 +1,17 @@
 import type { Context } from '#context';
 import { PluginError } from '#errors';
-import type { Descriptor } from '../oci/descriptor.ts';
-import { formatReference, type Reference } from '../oci/reference.ts';
 import type { Connections } from '../http/connections.ts';
 import { fetchFile, type FetchFile } from '../http/fetchFile.ts';
+import type { Descriptor } from '../oci/descriptor.ts';
+import { formatReference, type Reference } from '../oci/reference.ts';
+import type { ContentPlace, ContentSource } from '../store/store.ts';
 import type { Credentials } from './auth/credentials.ts';
+import { Tokens } from './auth/tokens.ts';
 import { FallbackSource } from './fallbackSource.ts';
 import type { MirrorSets } from './mirrors.ts';
 import type { Registry } from './registry.ts';
 import { openSession, type RegistrySession, type RegistrySettings } from './session.ts';
-import type { ContentPlace, ContentSource } from '../store/store.ts';
 import { DownloadThreads } from './threads.ts';
-import { Tokens } from './auth/tokens.ts';
 
 /** Settings, credentials and mirrors for registries. Mirrors are tried before the original repositories. */
 export interface RegistryAccess {

@@ -1,9 +1,9 @@
 import { pipeline, Readable, Transform } from 'node:stream';
 import { isPluginError, type PluginError } from '#errors';
 import type { Descriptor } from '../oci/descriptor.ts';
+import type { ContentStore } from '../store/store.ts';
 import type { DownloadSource } from './download.ts';
 import { firstSuccess } from './fallbackSource.ts';
-import type { ContentStore } from '../store/store.ts';
 
 /** A source of unverified content, as a stream or in synchronous chunks: a Registry. */
 export interface RelaySource extends DownloadSource {

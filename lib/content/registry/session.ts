@@ -1,11 +1,11 @@
 import type { Context } from '#context';
-import type { Reference } from '../oci/reference.ts';
 import { Certificates } from '../http/certificates.ts';
 import { Connections } from '../http/connections.ts';
 import type { Environment } from '../http/proxy.ts';
-import { ReferrersApi, listRepositoryNames } from './tags.ts';
-import { Registry } from './registry.ts';
+import type { Reference } from '../oci/reference.ts';
 import type { Authorizer } from './auth/tokens.ts';
+import { Registry } from './registry.ts';
+import { ReferrersApi, listRepositoryNames } from './tags.ts';
 import { Transport } from './transport.ts';
 
 /** Settings for registries, as plain data for use in other threads. */

@@ -1,13 +1,13 @@
 import { PluginError, isPluginError } from '#errors';
 import { fieldsOf } from '#fields';
+import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
+import type { Digest } from '../oci/digest.ts';
 import type { Reference } from '../oci/reference.ts';
 import { parseJson } from '../oci/syntax.ts';
+import { errorCodesOf } from './auth/errorBody.ts';
 import type { RegistryRequest } from './authenticatedClient.ts';
 import type { Reply } from './refusals.ts';
 import type { Transport } from './transport.ts';
-import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
-import type { Digest } from '../oci/digest.ts';
-import { errorCodesOf } from './auth/errorBody.ts';
 
 /** The sizes of pages to ask for. Some registries refuse more than their own limit (docker-registry, catalog.maxentries). */
 const pageSizes = [1000, 100, undefined];

@@ -4,8 +4,8 @@ import type { Context } from '#context';
 import { isPluginError, messageOf, PluginError } from '#errors';
 import { interrupted } from '../http/networkErrors.ts';
 import { startWorker } from '../workerThread.ts';
-import type { RegistrySettings } from './session.ts';
 import type { Authorizer } from './auth/tokens.ts';
+import type { RegistrySettings } from './session.ts';
 import { fromPlainError, toPlainError, type Download, type FromWorker, type Relay, type ToWorker } from './worker.ts';
 
 /** The code of the download thread in a build of one file. */

@@ -1,14 +1,14 @@
 import { Readable } from 'node:stream';
 import type { Context } from '#context';
 import { isPluginError, PluginError } from '#errors';
-import { errorBodyLimit, readBody, networkCode } from '../http/networkErrors.ts';
 import type { Connections } from '../http/connections.ts';
 import type { SmallResponseLimits } from '../http/idleTimeout.ts';
-import { AuthenticatedClient, type RegistryRequest } from './authenticatedClient.ts';
+import { errorBodyLimit, readBody, networkCode } from '../http/networkErrors.ts';
 import { isTransient, retry, RetryBudget, type RetryOptions, type WaitWarnings } from '../http/retry.ts';
+import type { Authorizer } from './auth/tokens.ts';
+import { AuthenticatedClient, type RegistryRequest } from './authenticatedClient.ts';
 import { explainRegistryRefusal, refuseEncoding, type Reply } from './refusals.ts';
 import { Resumption } from './resumption.ts';
-import type { Authorizer } from './auth/tokens.ts';
 
 /** Options of a transport. */
 export interface TransportOptions extends RetryOptions {

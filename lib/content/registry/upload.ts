@@ -1,13 +1,13 @@
 import { Readable } from 'node:stream';
 import type { Context } from '#context';
 import { isPluginError, PluginError } from '#errors';
+import { TransientError, type RetryBudget } from '../http/retry.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { Reference } from '../oci/reference.ts';
-import { TransientError, type RetryBudget } from '../http/retry.ts';
-import { explainRegistryRefusal, type Reply } from './refusals.ts';
-import { errorCodesOf } from './auth/errorBody.ts';
 import { verifyStream } from '../store/store.ts';
+import { errorCodesOf } from './auth/errorBody.ts';
 import type { RegistryRequest } from './authenticatedClient.ts';
+import { explainRegistryRefusal, type Reply } from './refusals.ts';
 import type { Transport } from './transport.ts';
 
 /** Options of uploads. */

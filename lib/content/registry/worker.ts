@@ -1,14 +1,14 @@
 import { parentPort, workerData, type MessagePort } from 'node:worker_threads';
 import type { Context } from '#context';
 import { isPluginError, messageOf, PluginError, type ErrorCode } from '#errors';
+import { TransientError } from '../http/retry.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { Reference } from '../oci/reference.ts';
 import type { ContentPlace } from '../store/store.ts';
+import type { AuthorizationRequest, Authorizer } from './auth/tokens.ts';
 import { downloadInto } from './download.ts';
-import { TransientError } from '../http/retry.ts';
 import { DestinationError, relayInto } from './relay.ts';
 import { openSession, type RegistrySettings } from './session.ts';
-import type { AuthorizationRequest, Authorizer } from './auth/tokens.ts';
 
 /** Content to transfer from the first repository that has it. */
 interface Transfer {

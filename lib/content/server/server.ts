@@ -1,10 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Context } from '#context';
 import { ignoring, messageOf, type PluginError } from '#errors';
-import { childrenOf, parseManifest, type Descriptor } from '../oci/descriptor.ts';
-import { isDigest, type Digest } from '../oci/digest.ts';
-import { isRepository, isTag } from '../oci/reference.ts';
-import { ContentSender, type SendLimits } from './contentSender.ts';
+import type { PreSharedKey } from '../http/certificates.ts';
 import {
   openListener,
   plainAddress,
@@ -12,9 +9,12 @@ import {
   type Listener,
   type ServerCertificate,
 } from '../http/listener.ts';
-import type { PreSharedKey } from '../http/certificates.ts';
-import { hasToken, isOwnHost, readPage, type Page, parseRange } from './serverRequest.ts';
+import { childrenOf, parseManifest, type Descriptor } from '../oci/descriptor.ts';
+import { isDigest, type Digest } from '../oci/digest.ts';
+import { isRepository, isTag } from '../oci/reference.ts';
 import { isDamage, readContent, Verifier, type ContentSource, type LocalContent } from '../store/store.ts';
+import { ContentSender, type SendLimits } from './contentSender.ts';
+import { hasToken, isOwnHost, readPage, type Page, parseRange } from './serverRequest.ts';
 
 /** A source that returns the size of content by its digest, in bytes. */
 export interface SizedContent {

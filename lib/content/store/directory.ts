@@ -4,10 +4,6 @@ import { addAbortSignal, type Readable } from 'node:stream';
 import { finished } from 'node:stream/promises';
 import { checkInterrupted, type Context } from '#context';
 import { isPluginError, PluginError } from '#errors';
-import { childrenOf, isManifest, manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
-import { digestOf, hexOf, isDigest, type Digest } from '../oci/digest.ts';
-import { isRepository, isTag } from '../oci/reference.ts';
-import { describeWriteError, makeFolders, syncFolder } from '../files/disk.ts';
 import {
   linkOrCopy,
   partialName,
@@ -16,7 +12,11 @@ import {
   symlinkIfSupported,
   symlinkOrCopy,
 } from '../files/atomicWrite.ts';
+import { describeWriteError, makeFolders, syncFolder } from '../files/disk.ts';
 import { RootFolder, type FolderEntry } from '../files/rootFolder.ts';
+import { childrenOf, isManifest, manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
+import { digestOf, hexOf, isDigest, type Digest } from '../oci/digest.ts';
+import { isRepository, isTag } from '../oci/reference.ts';
 import { verifyStream, type ContentPlace, type ContentStore, type LocalContent } from './store.ts';
 
 /** Options of a directory. */

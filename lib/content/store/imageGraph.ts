@@ -10,8 +10,8 @@ import {
   mediaTypes,
 } from '../oci/descriptor.ts';
 import { digestOf, type Digest } from '../oci/digest.ts';
-import { readContent, type ContentSource } from './store.ts';
 import { parseJson } from '../oci/syntax.ts';
+import { readContent, type ContentSource } from './store.ts';
 
 /** The largest number of pages of tags that are read in advance. Beyond it, each tag costs less as a request of its own. */
 const pageLimit = 20;

@@ -2,12 +2,12 @@ import { stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import type { Context } from '#context';
 import { PluginError } from '#errors';
-import { formatReference, parseReference, type Reference } from '../oci/reference.ts';
 import { openArchive } from '../archive/archive.ts';
-import { Directory, listRepositories } from './directory.ts';
-import { isMissing, describeReadError } from '../files/fileRange.ts';
-import type { ContentSource } from './store.ts';
 import { findArchive } from '../archive/volumes.ts';
+import { isMissing, describeReadError } from '../files/fileRange.ts';
+import { formatReference, parseReference, type Reference } from '../oci/reference.ts';
+import { Directory, listRepositories } from './directory.ts';
+import type { ContentSource } from './store.ts';
 
 /** The location of content, parsed from the text of the user. Paths are absolute. */
 export type Location =

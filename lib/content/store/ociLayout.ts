@@ -1,9 +1,9 @@
 import type { Readable } from 'node:stream';
 import type { Context } from '#context';
 import { PluginError } from '#errors';
+import { RootFolder } from '../files/rootFolder.ts';
 import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
-import { RootFolder } from '../files/rootFolder.ts';
 import { verifyStream, type ContentSource } from './store.ts';
 
 /** The file that marks an image layout. */

@@ -1,9 +1,9 @@
 import { createHash, type Hash } from 'node:crypto';
 import { pipeline, Transform, type Readable } from 'node:stream';
 import { isPluginError, PluginError } from '#errors';
+import type { Piece } from '../files/fileRange.ts';
 import { manifestSizeLimit, parseManifest, type Descriptor, type Manifest } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/digest.ts';
-import type { Piece } from '../files/fileRange.ts';
 
 /**
  * The content of one repository, for reading. Implemented by Registry, Directory and Archive. Each is opened with a

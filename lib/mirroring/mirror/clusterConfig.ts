@@ -1,15 +1,15 @@
+import { applyManifests, type ApplyOptions, type ApplyOutcome } from '#cluster/apply';
+import type { Cluster } from '#cluster/client';
+import { formatObjectName, readClusterVersionInfo } from '#cluster/objects';
+import { registryAuthorityPath } from '#config/certificateAuthority';
 import type { ConfigManifest } from '#config/manifest';
 import { type MirrorSetKind, convertMirrorSet, mirrorSetKinds } from '#config/mirrorSets';
 import type { Context } from '#context';
 import { isPluginError, type PluginError, ignoring } from '#errors';
-import { applyManifests, type ApplyOptions, type ApplyOutcome } from '#cluster/apply';
-import type { Cluster } from '#cluster/client';
+import { fieldsOf, textOf } from '#fields';
+import { isOlder, isSameMinor } from '#release/version';
 import { checkRights } from './measure.ts';
 import type { MirroringAccess } from './request.ts';
-import { fieldsOf, textOf } from '#fields';
-import { registryAuthorityPath } from '#config/certificateAuthority';
-import { formatObjectName, readClusterVersionInfo } from '#cluster/objects';
-import { isOlder, isSameMinor } from '#release/version';
 
 type ClusterAccess = Pick<MirroringAccess, 'openCluster'>;
 

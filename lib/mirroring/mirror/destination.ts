@@ -1,7 +1,8 @@
 import { resolve, join } from 'node:path';
-import { isPluginError, PluginError } from '#errors';
+import { describeWriteError, makeFolders, takeLock } from '#content/files';
 import { type Digest, formatReference, isRepository, isTag, parseReference, type Reference } from '#content/oci';
 import { releaseRepository, directoryLock, type ContentSource, type ImageGraph } from '#content/store';
+import { isPluginError, PluginError } from '#errors';
 import type { Release } from '#release/release';
 import {
   architectures,
@@ -11,7 +12,6 @@ import {
   releaseTag,
   type Architecture,
 } from '#release/version';
-import { describeWriteError, makeFolders, takeLock } from '#content/files';
 
 /** A repository, in a registry or in a mirror directory (`root` is absolute). */
 export type Place =

@@ -2,18 +2,18 @@ import { formatReleaseRepositories, readReleaseRepositories, repositoriesPath } 
 import { writeTextFile } from '#config/manifest';
 import { RootFolder } from '#content/files';
 import { formatReference } from '#content/oci';
+import type { Registries } from '#content/registry';
+import { Directory, type ContentStore } from '#content/store';
+import type { Context } from '#context';
 import type { Release } from '#release/release';
 import { type NamedResult, checkReleaseImages, finderIn, readerOf, requireVerified } from '#release/sigstore';
 import { usualRepository } from '#release/version';
-import type { Context } from '#context';
-import type { Place, MirrorGroup, MirrorImage } from './destination.ts';
-import { type FilledRepositories, planMirror, runMirror, type MirrorResult } from './plan.ts';
-import { measureMirror, type MirrorMeasure, checkDirectorySpace } from './measure.ts';
-import type { Registries } from '#content/registry';
-import { Directory, type ContentStore } from '#content/store';
 import { guardCopies } from '../prune/pruneGuard.ts';
-import type { MirroringRequest } from './request.ts';
+import type { Place, MirrorGroup, MirrorImage } from './destination.ts';
 import { namedImages } from './images.ts';
+import { measureMirror, type MirrorMeasure, checkDirectorySpace } from './measure.ts';
+import { type FilledRepositories, planMirror, runMirror, type MirrorResult } from './plan.ts';
+import type { MirroringRequest } from './request.ts';
 
 /** The result of copying images. */
 interface Copied {

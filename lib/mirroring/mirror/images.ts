@@ -1,19 +1,19 @@
 import type { ReleaseSource } from '#bundle/create';
+import type { Cluster } from '#cluster/client';
 import type { MirroredSource } from '#config/mirrorSets';
 import type { UpdateServiceOptions } from '#config/updateService';
+import { readPem } from '#content/files';
+import type { FetchFile } from '#content/http';
+import { formatReference, type Reference } from '#content/oci';
 import { checkInterrupted, type Context } from '#context';
 import { collectFailures, ignoring, isPluginError, PluginError } from '#errors';
-import { readPem } from '#content/files';
-import { formatReference, type Reference } from '#content/oci';
-import { formatPlace, formatTarget, releaseName, type Destination, type MirrorImage } from './destination.ts';
 import { buildGraphDataImage } from '#release/graph';
 import type { SignedRelease } from '#release/load';
 import type { Release } from '#release/release';
-import type { FetchFile } from '#content/http';
 import { componentTag } from '#release/version';
-import type { MirroringAccess, MirroringRequest } from './request.ts';
 import { Lines } from '#text';
-import type { Cluster } from '#cluster/client';
+import { formatPlace, formatTarget, releaseName, type Destination, type MirrorImage } from './destination.ts';
+import type { MirroringAccess, MirroringRequest } from './request.ts';
 
 const graphDataName = 'graph-data';
 

@@ -1,14 +1,14 @@
-import type { Descriptor, Digest } from '#content/oci';
-import { blobsOf, walkManifests, type ContentStore, Directory } from '#content/store';
-import type { Place, MirrorGroup, MirrorImage } from './destination.ts';
 import { join } from 'node:path';
-import type { ConfigManifest } from '#config/manifest';
-import type { Context } from '#context';
-import { isPluginError, PluginError } from '#errors';
-import { checkSpace } from '#content/files';
 import { isAllowed, type Verb, applyManifests, type ApplyOutcome } from '#cluster/apply';
 import type { Cluster } from '#cluster/client';
 import { formatObjectName } from '#cluster/objects';
+import type { ConfigManifest } from '#config/manifest';
+import { checkSpace } from '#content/files';
+import type { Descriptor, Digest } from '#content/oci';
+import { blobsOf, walkManifests, type ContentStore, Directory } from '#content/store';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
+import type { Place, MirrorGroup, MirrorImage } from './destination.ts';
 
 /** A number of blobs, and their size in bytes. */
 interface BlobAmount {

@@ -1,3 +1,5 @@
+import { join as joinNames } from 'node:path/posix';
+import { openReleaseSource, type ReleaseSource, type LocalExtraImage } from '#bundle/create';
 import {
   readConfigFolder,
   additionalImagesPath,
@@ -7,17 +9,26 @@ import {
   extraImageTag,
   resolveExtraImage,
 } from '#bundle/metadata';
-import { openReleaseSource, type ReleaseSource, type LocalExtraImage } from '#bundle/create';
+import { describeExtraImages } from '#bundle/open';
+import { writeTextFile } from '#config/manifest';
 import type { MirroredSource, Mirrors, MirrorSetKind } from '#config/mirrorSets';
 import { releaseManifests, signatureManifests, mergeSignatures, readAllSignatures } from '#config/signatures';
 import type { UpdateServiceOptions } from '#config/updateService';
-import type { Context } from '#context';
-import { isPluginError, PluginError } from '#errors';
 import { RootFolder } from '#content/files';
+import type { FetchFile } from '#content/http';
 import { formatReference, parseReference, type Reference } from '#content/oci';
 import { Registries } from '#content/registry';
+import type { ContentSource } from '#content/store';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
 import { resolveVersion } from '#release/graph';
 import { findRelease, loadRelease, type SignedRelease } from '#release/load';
+import type { Release } from '#release/release';
+import type { NamedResult } from '#release/sigstore';
+import { usualRepository } from '#release/version';
+import { countArchitectures } from '../configuration.ts';
+import { applyToCluster, checkCluster, checkRightsInCluster, type Applied } from './clusterConfig.ts';
+import { configFiles, prepareFiles, signatureFiles, writeFiles, type WrittenFile } from './configFiles.ts';
 import {
   formatTarget,
   type Destination,
@@ -26,16 +37,7 @@ import {
   formatPlace,
   type Target,
 } from './destination.ts';
-import { FilledRepositories, type MirrorResult } from './plan.ts';
-import type { MirrorMeasure } from './measure.ts';
-import { usualRepository } from '#release/version';
-import type { NamedResult } from '#release/sigstore';
-import type { FetchFile } from '#content/http';
-import { applyToCluster, checkCluster, checkRightsInCluster, type Applied } from './clusterConfig.ts';
-import { readClusterUpdates } from './releases.ts';
-import { configFiles, prepareFiles, signatureFiles, writeFiles, type WrittenFile } from './configFiles.ts';
 import { mirrorImages, noteRepository, planCopies } from './imageCopies.ts';
-import { countArchitectures } from '../configuration.ts';
 import {
   importRelease,
   describeUpdateService,
@@ -44,12 +46,10 @@ import {
   listMirrors,
   namedImages,
 } from './images.ts';
+import type { MirrorMeasure } from './measure.ts';
+import { FilledRepositories, type MirrorResult } from './plan.ts';
+import { readClusterUpdates } from './releases.ts';
 import { withResumeHint, type MirroringAccess, type MirroringRequest, type ReleaseSearch } from './request.ts';
-import { join as joinNames } from 'node:path/posix';
-import { describeExtraImages } from '#bundle/open';
-import { writeTextFile } from '#config/manifest';
-import type { Release } from '#release/release';
-import type { ContentSource } from '#content/store';
 
 /** The result of a run or a dry run. */
 export interface MirrorOutcome extends Applied {

@@ -1,4 +1,3 @@
-import { checkInterrupted, type Context } from '#context';
 import {
   copyImages,
   type CopyOptions,
@@ -12,10 +11,11 @@ import {
   CopyTally,
   type CopyCounts,
 } from '#content/copy';
-import { asFailure, isPluginError } from '#errors';
 import { attachmentName, isIndex, type Descriptor, type Reference, type Digest } from '#content/oci';
-import { Directory, type ContentPlace, type ContentStore, ImageGraphReader, blobsOf } from '#content/store';
 import { DestinationError } from '#content/registry';
+import { Directory, type ContentPlace, type ContentStore, ImageGraphReader, blobsOf } from '#content/store';
+import { checkInterrupted, type Context } from '#context';
+import { asFailure, isPluginError } from '#errors';
 import { formatPlace, type Place, type MirrorGroup, type MirrorImage } from './destination.ts';
 
 /** Options of mirroring. */

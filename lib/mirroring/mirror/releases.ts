@@ -1,9 +1,12 @@
 import { resolve } from 'node:path';
+import { listBundledVersions } from '#bundle/create';
+import { splitReleases, readReleaseRepositories } from '#bundle/metadata';
+import { openBundle } from '#bundle/open';
+import { RootFolder } from '#content/files';
+import { Registries } from '#content/registry';
+import { openLocation, parseLocation, releaseRepository } from '#content/store';
 import type { Context } from '#context';
 import { PluginError, asFailure } from '#errors';
-import { RootFolder } from '#content/files';
-import { openLocation, parseLocation, releaseRepository } from '#content/store';
-import { Registries } from '#content/registry';
 import {
   type ReachableRelease,
   requirePatch,
@@ -13,9 +16,6 @@ import {
 } from '#release/graph';
 import { readPayload } from '#release/release';
 import { parseArchitecture, parseReleaseTag, usualRepository, type Architecture } from '#release/version';
-import { listBundledVersions } from '#bundle/create';
-import { openBundle } from '#bundle/open';
-import { splitReleases, readReleaseRepositories } from '#bundle/metadata';
 import type { MirroringAccess, NamedRelease, ReleaseChoice, ReleaseSearch } from './request.ts';
 
 /**

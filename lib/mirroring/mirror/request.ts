@@ -1,11 +1,11 @@
 import type { ReleaseSourceRequest } from '#bundle/create';
-import type { MirrorSetKind } from '#config/mirrorSets';
 import type { Cluster } from '#cluster/client';
+import type { MirrorSetKind } from '#config/mirrorSets';
 import type { RegistryAccess } from '#content/registry';
-import type { Destination } from './destination.ts';
+import { isPluginError, PluginError } from '#errors';
 import type { ChannelRange } from '#release/graph';
 import type { TrustRequest } from '#release/load';
-import { isPluginError, PluginError } from '#errors';
+import type { Destination } from './destination.ts';
 
 /** The releases to mirror in one run. */
 export interface ReleaseChoice {

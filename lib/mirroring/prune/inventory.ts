@@ -1,12 +1,12 @@
 import { basename } from 'node:path/posix';
-import type { Context } from '#context';
-import { isPluginError, PluginError } from '#errors';
 import type { Digest } from '#content/oci';
 import type { Registries } from '#content/registry';
-import { formatPlace, releaseName, releaseOfTag, type Destination, type Place } from '../mirror/destination.ts';
+import { listRepositories } from '#content/store';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
 import { readPayload } from '#release/release';
 import { releaseTag, usualRepository, type Architecture } from '#release/version';
-import { listRepositories } from '#content/store';
+import { formatPlace, releaseName, releaseOfTag, type Destination, type Place } from '../mirror/destination.ts';
 import { ignoreUnreadable, PrunedRepository } from './repository.ts';
 
 /** A release at the target, with its images there. */

@@ -1,24 +1,4 @@
 import { stat, rm } from 'node:fs/promises';
-import type { Context } from '#context';
-import { isPluginError, PluginError, nameSome } from '#errors';
-import { Registries } from '#content/registry';
-import { formatPlace, releaseName, type Destination, whileLocked } from '../mirror/destination.ts';
-import { compareVersions, parseReleaseTag } from '#release/version';
-import { type MirroringAccess, withResumeHint } from '../mirror/request.ts';
-import {
-  readClusterNeeds,
-  type ClusterNeeds,
-  judgeReleases,
-  planRepository,
-  type JudgedRelease,
-  type RepositoryPlan,
-  digestsIn,
-} from './prunePlan.ts';
-import { readInventory } from './inventory.ts';
-import { checkEnded, checkNoRun, describeRun, isRecordTag, writeRecord, type StoredRecord } from './pruneRecord.ts';
-import { type Digest, isDigest, digestIn } from '#content/oci';
-import { type RemovedContent, Directory, listManifests, listRepositories } from '#content/store';
-import { ignoreUnreadable, type PrunedRepository } from './repository.ts';
 import { basename, dirname, relative } from 'node:path';
 import {
   additionalImagesPath,
@@ -33,7 +13,27 @@ import { writeTextFile, readObjects } from '#config/manifest';
 import { listMirrorPlaces } from '#config/mirrorSets';
 import { signaturesIn } from '#config/signatures';
 import { describeWriteError, OpenedFolder, RootFolder } from '#content/files';
+import { type Digest, isDigest, digestIn } from '#content/oci';
+import { Registries } from '#content/registry';
+import { type RemovedContent, Directory, listManifests, listRepositories } from '#content/store';
+import type { Context } from '#context';
+import { isPluginError, PluginError, nameSome } from '#errors';
 import { fieldsAt } from '#fields';
+import { compareVersions, parseReleaseTag } from '#release/version';
+import { formatPlace, releaseName, type Destination, whileLocked } from '../mirror/destination.ts';
+import { type MirroringAccess, withResumeHint } from '../mirror/request.ts';
+import { readInventory } from './inventory.ts';
+import {
+  readClusterNeeds,
+  type ClusterNeeds,
+  judgeReleases,
+  planRepository,
+  type JudgedRelease,
+  type RepositoryPlan,
+  digestsIn,
+} from './prunePlan.ts';
+import { checkEnded, checkNoRun, describeRun, isRecordTag, writeRecord, type StoredRecord } from './pruneRecord.ts';
+import { ignoreUnreadable, type PrunedRepository } from './repository.ts';
 
 /** The target to prune, and the releases that stay. */
 interface PruneRequest {

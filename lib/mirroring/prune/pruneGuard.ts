@@ -1,8 +1,8 @@
-import type { Context } from '#context';
 import type { CopiedImages, CopyGuard } from '#content/copy';
-import { isPluginError, PluginError } from '#errors';
 import { RequestLimiter } from '#content/http';
 import { walkManifests, type ContentStore, Directory } from '#content/store';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
 import { awaitDone } from '#waiting';
 import { checkNoRun } from './pruneRecord.ts';
 

@@ -1,13 +1,13 @@
-import { childrenOf, isManifest, type Digest, isDigest, attachedTo, digestIn } from '#content/oci';
-import { graphDataName, type Inventory, type StoredImage, type StoredRelease } from './inventory.ts';
-import { isRecord, readRecords, type StoredRecord } from './pruneRecord.ts';
-import type { RemovedContent } from '#content/store';
-import type { PrunedRepository, ReadManifest } from './repository.ts';
-import { isPluginError } from '#errors';
-import { fieldsAt, fieldsOf, listOf } from '#fields';
 import type { Cluster } from '#cluster/client';
 import { clusterVersionReference } from '#cluster/version';
+import { childrenOf, isManifest, type Digest, isDigest, attachedTo, digestIn } from '#content/oci';
+import type { RemovedContent } from '#content/store';
+import { isPluginError } from '#errors';
+import { fieldsAt, fieldsOf, listOf } from '#fields';
 import type { MirroringAccess } from '../mirror/request.ts';
+import { graphDataName, type Inventory, type StoredImage, type StoredRelease } from './inventory.ts';
+import { isRecord, readRecords, type StoredRecord } from './pruneRecord.ts';
+import type { PrunedRepository, ReadManifest } from './repository.ts';
 
 /** Why a release stays; undefined for a release to remove. A tagged release has another tag, which may be in use. */
 type KeepReason = 'named' | 'cluster' | 'tagged' | undefined;

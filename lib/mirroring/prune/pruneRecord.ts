@@ -1,7 +1,5 @@
 import { hostname } from 'node:os';
 import { Readable } from 'node:stream';
-import { ignoring, isPluginError, PluginError } from '#errors';
-import { fieldsOf, textsOf, type Fields } from '#fields';
 import { hideMachine, identifyProcess, processState, type ProcessIdentity } from '#content/files';
 import {
   mediaTypes,
@@ -14,6 +12,8 @@ import {
   parseJson,
 } from '#content/oci';
 import { type RemovedContent, readContent, type ContentSource, type ContentStore } from '#content/store';
+import { ignoring, isPluginError, PluginError } from '#errors';
+import { fieldsOf, textsOf, type Fields } from '#fields';
 
 /** What a run removes from one repository. */
 export interface PruneRecord extends RemovedContent {

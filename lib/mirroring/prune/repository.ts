@@ -1,5 +1,3 @@
-import type { Context } from '#context';
-import { isPluginError, PluginError } from '#errors';
 import {
   childrenOf,
   isManifest,
@@ -10,7 +8,6 @@ import {
   type Digest,
 } from '#content/oci';
 import type { Registries } from '#content/registry';
-import type { Place } from '../mirror/destination.ts';
 import {
   Directory,
   listManifests,
@@ -20,6 +17,9 @@ import {
   readContent,
   type ContentStore,
 } from '#content/store';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
+import type { Place } from '../mirror/destination.ts';
 
 /** A manifest with its size in bytes. */
 export interface ReadManifest {

@@ -1,13 +1,13 @@
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { makeFolders } from '#content/files';
+import { repositoryIn, parseReference } from '#content/oci';
 import type { Context } from '#context';
 import { PluginError } from '#errors';
-import { repositoryIn, parseReference } from '#content/oci';
 import { describeHost, pathOnHost, type Host } from '../machine/host.ts';
 import { findProgram, runProgram, type ProgramResult } from '../machine/programs.ts';
 import { describeMainStore, type RunConfig, type StorageRules } from '../runtime/storageConfig.ts';
 import type { ImageStore, StoreImage } from './imageStore.ts';
-import { makeFolders } from '#content/files';
 
 /** Programs that copy images into containers/storage, the preferred one first. */
 export const copyPrograms = ['skopeo', 'podman'] as const;

@@ -1,15 +1,15 @@
 import { finished } from 'node:stream/promises';
 import { type Bundle, descriptorOf } from '#bundle/open';
 import { serveBundle } from '#bundle/serve';
+import type { Digest } from '#content/oci';
 import type { Context } from '#context';
 import { asFailure, isPluginError, PluginError } from '#errors';
 import { copyImage, prepareWork, type CopyProgram, type CopySetting } from './copyImage.ts';
 import { copyAll, type CopyLimits } from './copyQueue.ts';
+import { checkStoreSpace } from './diskFloor.ts';
 import type { HostStorage } from './hostStorage.ts';
 import { type PlannedImage, blobsOfImage, sizeOf } from './loadPlan.ts';
 import { removalHint, removeBrokenImages, removeImages } from './storeRepair.ts';
-import { checkStoreSpace } from './diskFloor.ts';
-import type { Digest } from '#content/oci';
 
 /** The store to copy images to, how fast, and with which program. */
 interface LoadSetting extends Pick<CopySetting, 'work'> {

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Digest } from '#content/oci';
 import { checkInterrupted, type Context } from '#context';
 import { isPluginError, PluginError, type ErrorCode, collectFailures } from '#errors';
-import type { Digest } from '#content/oci';
 import type { PlannedImage } from './loadPlan.ts';
 
 /** Errors that would fail all other images too. */

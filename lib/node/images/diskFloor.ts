@@ -1,9 +1,9 @@
 import { readdir, stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
+import { describeWriteError, makeFolders } from '#content/files';
 import type { Context } from '#context';
 import { PluginError } from '#errors';
 import { formatBytes } from '#text';
-import { describeWriteError, makeFolders } from '#content/files';
 import { pathOnHost, type Host } from '../machine/host.ts';
 import type { ImageStore, StoreIndex } from './imageStore.ts';
 import { blobsOfImage, sizeOf, type PlannedImage } from './loadPlan.ts';

@@ -1,10 +1,10 @@
 import { stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
-import { pathOnHost, type Host } from '../machine/host.ts';
-import type { Context } from '#context';
 import { isDeepStrictEqual } from 'node:util';
+import type { Context } from '#context';
 import { ignoring, PluginError } from '#errors';
 import { isOlder } from '#release/version';
+import { pathOnHost, type Host } from '../machine/host.ts';
 import {
   commandOnHost,
   findProgram,

@@ -1,9 +1,9 @@
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { messageOf, PluginError } from '#errors';
-import { digestOf, type Digest, parseJson, parseJsonIfValid } from '#content/oci';
-import { fieldsOf, fieldsWith, isFields, isText, listWith, optional, textOf, type Test } from '#fields';
 import { isMissing } from '#content/files';
+import { digestOf, type Digest, parseJson, parseJsonIfValid } from '#content/oci';
+import { messageOf, PluginError } from '#errors';
+import { fieldsOf, fieldsWith, isFields, isText, listWith, optional, textOf, type Test } from '#fields';
 import { pathOnHost, type Host } from '../machine/host.ts';
 
 /** A containers/storage folder, where CRI-O and podman keep images. Paths are those of the host. */

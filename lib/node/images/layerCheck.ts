@@ -5,12 +5,12 @@ import { join, normalize } from 'node:path/posix';
 import { createInterface } from 'node:readline';
 import { Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
+import { isMissing } from '#content/files';
+import { parseJson } from '#content/oci';
 import { checkInterrupted, type Context } from '#context';
 import { messageOf } from '#errors';
 import { fieldsOf, textOf } from '#fields';
-import { isMissing } from '#content/files';
 import { pathOnHost, type Host } from '../machine/host.ts';
-import { parseJson } from '#content/oci';
 import type { StoreImage, StoreIndex, StoredLayer } from './imageStore.ts';
 
 /** A file that is not as its layer was, or another fault of a layer. */

@@ -1,22 +1,22 @@
 import { readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { completeBundle, listMissingBlobs, type Bundle } from '#bundle/open';
 import type { BlobRecord } from '#bundle/metadata';
+import { completeBundle, listMissingBlobs, type Bundle } from '#bundle/open';
+import { describeWriteError, makeFolders, ignoreMissing, takeLock, readBoot } from '#content/files';
+import { digestOf, hexOf } from '#content/oci';
 import type { Context } from '#context';
 import { ignoring, PluginError } from '#errors';
-import { describeWriteError, makeFolders, ignoreMissing, takeLock, readBoot } from '#content/files';
-import { findCopyProgram, type CopyProgram } from './copyImage.ts';
-import { copyMissing } from './copyMissing.ts';
-import type { CopyLimits } from './copyQueue.ts';
-import { digestOf, hexOf } from '#content/oci';
 import { pathOnHost, type Host, loadFolder } from '../machine/host.ts';
 import { findProgram, runProgram } from '../machine/programs.ts';
 import { countPinned } from '../runtime/pins.ts';
+import { findCopyProgram, type CopyProgram } from './copyImage.ts';
+import { copyMissing } from './copyMissing.ts';
+import type { CopyLimits } from './copyQueue.ts';
 import { requireRuntimeStore, runPodman, type HostStorage } from './hostStorage.ts';
 import type { ImageStore, StoreImage } from './imageStore.ts';
 import { findDamagedImages, type DamagedImage } from './layerCheck.ts';
-import { removalHint, removeDamagedImages } from './storeRepair.ts';
 import { blobsOfImage, planImages, type PlannedImage } from './loadPlan.ts';
+import { removalHint, removeDamagedImages } from './storeRepair.ts';
 
 /** Options of a load. */
 export interface LoadOptions {

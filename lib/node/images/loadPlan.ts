@@ -2,8 +2,6 @@ import { arch } from 'node:os';
 import { listArtifacts, gatherContents } from '#bundle/create';
 import { listContainerImages, listNamedImages, type BundleImage } from '#bundle/metadata';
 import type { Bundle } from '#bundle/open';
-import type { Context } from '#context';
-import { PluginError, nameSome } from '#errors';
 import {
   childrenOf,
   isManifest,
@@ -14,6 +12,8 @@ import {
   parseReference,
 } from '#content/oci';
 import { walkManifests } from '#content/store';
+import type { Context } from '#context';
+import { PluginError, nameSome } from '#errors';
 import type { StoreImage } from './imageStore.ts';
 
 /** An image to load, with its blobs. */

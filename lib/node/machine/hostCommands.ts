@@ -1,10 +1,10 @@
-import { isPluginError, messageOf, PluginError, ignoreFailure } from '#errors';
 import { basename, dirname, join } from 'node:path';
 import { ignoreMissing } from '#content/files';
+import type { Context } from '#context';
+import { isPluginError, messageOf, PluginError, ignoreFailure } from '#errors';
+import type { Host } from './host.ts';
 import { openMachineFolder } from './hostFiles.ts';
 import { readCommand, runCommand, type ProgramResult, type RunOptions, runProgramWithin } from './programs.ts';
-import type { Context } from '#context';
-import type { Host } from './host.ts';
 
 /** The programs of a host, by name or path, their environment, and the signal that ends them. */
 interface HostPrograms {

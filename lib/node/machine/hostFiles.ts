@@ -1,8 +1,8 @@
 import { lstatSync, type Stats } from 'node:fs';
 import { readlink } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { isPluginError, PluginError } from '#errors';
 import { describeWriteError, isMissing, describeReadError, readWhole } from '#content/files';
+import { isPluginError, PluginError } from '#errors';
 import { heldFolderOf, HostFolder } from './hostFolder.ts';
 
 /** The number of symbolic links that Linux follows in one path. */

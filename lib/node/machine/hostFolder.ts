@@ -1,9 +1,9 @@
 import { closeSync, constants, openSync, readlinkSync, type Stats } from 'node:fs';
 import { lstat, mkdir, open, opendir, rm, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
+import { renameDurably, describeWriteError, syncFolder, isMissing } from '#content/files';
 import { checkInterrupted } from '#context';
 import { messageOf, PluginError } from '#errors';
-import { renameDurably, describeWriteError, syncFolder, isMissing } from '#content/files';
 
 // Node.js has no name for it. The value is the same on all architectures of OpenShift.
 const openPathOnly = 0o10000000;

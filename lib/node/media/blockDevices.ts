@@ -1,10 +1,10 @@
-import { fieldsOf, listOf, textOf, type Fields } from '#fields';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { parseJson } from '#content/oci';
 import { type Context, checkInterrupted } from '#context';
 import { messageOf, PluginError } from '#errors';
+import { fieldsOf, listOf, textOf, type Fields } from '#fields';
 import type { Host } from '../machine/host.ts';
 import { runProgram } from '../machine/programs.ts';
-import { setTimeout as sleep } from 'node:timers/promises';
 
 /** A disk, a partition or a drive of this machine. */
 export interface BlockDevice {

@@ -1,8 +1,12 @@
+import { spawn, type ChildProcess } from 'node:child_process';
 import { realpath } from 'node:fs/promises';
 import { basename } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { digestOf } from '#content/oci';
 import type { Context } from '#context';
 import { hintOf, isPluginError, messageOf, PluginError } from '#errors';
-import { digestOf } from '#content/oci';
+import { pathOnHost, type Host } from '../machine/host.ts';
+import { commandOnHost, findProgram } from '../machine/programs.ts';
 import {
   classifyDevice,
   isOpen,
@@ -13,7 +17,6 @@ import {
   probeDevice,
   HungDevices,
 } from './blockDevices.ts';
-import { pathOnHost, type Host } from '../machine/host.ts';
 import {
   examineFiles,
   examineTar,
@@ -30,9 +33,6 @@ import {
 import { PrivateMounts } from './privateMounts.ts';
 import type { Region, StoredReport } from './reportRegion.ts';
 import { findReportPartition, writeAfterBundle, writeToPartition, type WrittenReport } from './reportWriter.ts';
-import { spawn, type ChildProcess } from 'node:child_process';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { commandOnHost, findProgram } from '../machine/programs.ts';
 
 /** A change of the media of a machine. */
 export type MediaEvent =

@@ -1,14 +1,14 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { openBundle, readDigestFile, baseHint } from '#bundle/open';
 import { metadataPath, type BundleMetadata } from '#bundle/metadata';
+import { openBundle, readDigestFile, baseHint } from '#bundle/open';
+import { parseVolumeName } from '#content/archive';
+import { RootFolder } from '#content/files';
+import { digestOf, type Digest, digestIn } from '#content/oci';
 import { checkInterrupted, type Context } from '#context';
 import { hintOf, isPluginError, messageOf, PluginError } from '#errors';
-import { digestOf, type Digest, digestIn } from '#content/oci';
-import { RootFolder } from '#content/files';
 import type { Host } from '../machine/host.ts';
 import { runProgram } from '../machine/programs.ts';
-import { parseVolumeName } from '#content/archive';
 import type { BlockDevice } from './blockDevices.ts';
 
 /** A bundle on a medium. Nothing in it is verified. Each search returns the same object until the medium changes. */

@@ -1,11 +1,11 @@
 import { readFile, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { takeLock, makeFolders } from '#content/files';
 import type { Context } from '#context';
 import { ignoring, messageOf, PluginError } from '#errors';
-import { takeLock, makeFolders } from '#content/files';
-import { anyFilesystem, mountOptions } from './blockDevices.ts';
 import { pathOnHost, type Host } from '../machine/host.ts';
 import { runProgram, type ProgramResult } from '../machine/programs.ts';
+import { anyFilesystem, mountOptions } from './blockDevices.ts';
 
 /** Returns the path of the lock for a folder of mounts of a host, for this process. */
 export function mountLock(host: Host, place: string): string {

@@ -1,6 +1,6 @@
-import { fieldsOf, isCount, isText } from '#fields';
 import { smallestReportSpace, type BundleMetadata } from '#bundle/metadata';
 import { digestOf, type Digest, parseJsonIfValid } from '#content/oci';
+import { fieldsOf, isCount, isText } from '#fields';
 
 /** The size of a page of a drive, and of the header of a slot, in bytes. */
 const page = 4096;

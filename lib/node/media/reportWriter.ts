@@ -1,12 +1,12 @@
 import { constants, type Stats } from 'node:fs';
 import { lstat, open, rename, rm, stat, statfs, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
+import { smallestReportSpace } from '#bundle/metadata';
 import type { Context } from '#context';
 import { isPluginError, messageOf, PluginError } from '#errors';
-import { smallestReportSpace } from '#bundle/metadata';
-import { type BlockDevice, listDevices, probeDevice } from './blockDevices.ts';
 import { pathOnHost, type Host } from '../machine/host.ts';
 import { runProgram } from '../machine/programs.ts';
+import { type BlockDevice, listDevices, probeDevice } from './blockDevices.ts';
 import type { PrivateMounts } from './privateMounts.ts';
 import { planReport, type Region, type StoredReport } from './reportRegion.ts';
 

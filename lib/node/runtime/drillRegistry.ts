@@ -1,10 +1,10 @@
 import { appendFile, rm, symlink, unlink } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Context } from '#context';
 import { writeAtomically, makeFolders, syncFolder, isMissing } from '#content/files';
-import { pathOnHost, type Host, drillFile, drillFolder, registriesFile, executablePath } from '../machine/host.ts';
 import { serveContent, type ServedResponse } from '#content/server';
+import type { Context } from '#context';
+import { pathOnHost, type Host, drillFile, drillFolder, registriesFile, executablePath } from '../machine/host.ts';
 import { listFolder, readIfThere, readToml, stringsOf } from './storageConfig.ts';
 
 /** A request that reached the registry of a drill. */

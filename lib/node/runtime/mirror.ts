@@ -2,11 +2,11 @@ import { rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { Bundle } from '#bundle/open';
 import { serveBundle, type BundleServer } from '#bundle/serve';
+import { writeAtomically } from '#content/files';
+import { type Digest, parseReference } from '#content/oci';
+import type { ServedResponse } from '#content/server';
 import type { Context } from '#context';
 import { PluginError } from '#errors';
-import { type Digest, parseReference } from '#content/oci';
-import { writeAtomically } from '#content/files';
-import type { ServedResponse } from '#content/server';
 import { pathOnHost, type Host, mirrorFile, registriesFile } from '../machine/host.ts';
 import { listFolder, readIfThere, readToml, stringsOf } from './storageConfig.ts';
 

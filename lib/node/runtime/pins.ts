@@ -1,7 +1,7 @@
 import { rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { PluginError } from '#errors';
 import { writeAtomically, describeWriteError } from '#content/files';
+import { PluginError } from '#errors';
 import { pathOnHost, type Host, clusterPinFile, crioFile, holdFile, pinFile } from '../machine/host.ts';
 import { listFolder, readIfThere, readToml, stringsOf } from './storageConfig.ts';
 

@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
 import { rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '#fields';
-import { nameSome, ignoreFailure } from '#errors';
-import { repositoryIn, parseJsonIfValid } from '#content/oci';
 import { readDocuments, readSmallFile } from '#content/files';
+import { repositoryIn, parseJsonIfValid } from '#content/oci';
+import { nameSome, ignoreFailure } from '#errors';
+import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '#fields';
 import { pathOnHost, type Host } from '../machine/host.ts';
 import { listFolder, readIfThere } from './storageConfig.ts';
 

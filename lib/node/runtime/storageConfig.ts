@@ -1,10 +1,10 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { join, relative } from 'node:path';
-import { messageOf, PluginError } from '#errors';
-import { isMissing } from '#content/files';
-import { pathOnHost, type Host, storageFile, vendorStorageFile } from '../machine/host.ts';
 import { parse, TomlError } from 'smol-toml';
+import { isMissing } from '#content/files';
+import { messageOf, PluginError } from '#errors';
 import { listOf, textOf, type Fields } from '#fields';
+import { pathOnHost, type Host, storageFile, vendorStorageFile } from '../machine/host.ts';
 
 /** The storage.conf of a machine. Its paths are paths of the machine. */
 export interface StorageConfig {

@@ -1,13 +1,13 @@
 import type { FileHandle } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
-import { descriptorOf, listMissingBlobs, type Bundle } from '#bundle/open';
 import type { BlobRecord } from '#bundle/metadata';
-import { checkInterrupted, type Context } from '#context';
-import { PluginError } from '#errors';
+import { descriptorOf, listMissingBlobs, type Bundle } from '#bundle/open';
 import { readChunks, readRange, openRegular } from '#content/files';
 import { sumSizes, type Descriptor, type Digest } from '#content/oci';
 import type { ServedFile } from '#content/server';
 import { verifyStream } from '#content/store';
+import { checkInterrupted, type Context } from '#context';
+import { PluginError } from '#errors';
 
 /**
  * The base blobs of a delta bundle as one file: one after another, in the order of its metadata. Nodes send them to each other in this

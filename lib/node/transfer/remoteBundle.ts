@@ -1,9 +1,9 @@
-import type { ArchiveFile } from '#content/archive';
 import { type Bundle, describeExtraImages, openRemoteTar } from '#bundle/open';
-import type { Context } from '#context';
-import { PluginError } from '#errors';
+import type { ArchiveFile } from '#content/archive';
 import { type Connections, formatUrl } from '#content/http';
 import type { ContentRequest, Transport } from '#content/registry';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
 import { explainRefusal, requestFile, type RemoteServer } from './transfer.ts';
 
 /** A bundle on another machine whose digest is unknown. */

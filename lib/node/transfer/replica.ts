@@ -1,11 +1,11 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Bundle } from '#bundle/open';
+import { hashFile, openRegular } from '#content/files';
+import type { Connections } from '#content/http';
+import { hexOf, type Digest } from '#content/oci';
 import { checkInterrupted, type Context } from '#context';
 import { PluginError } from '#errors';
-import { hexOf, type Digest } from '#content/oci';
-import type { Connections } from '#content/http';
-import { hashFile, openRegular } from '#content/files';
 import { OutlineHash, type BundleOutline } from '../contentCheck.ts';
 import { type RemoteServer, Transfer } from './transfer.ts';
 

@@ -2,10 +2,7 @@ import { constants, writeSync } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
 import { dirname, basename } from 'node:path';
 import type { BlobRecord } from '#bundle/metadata';
-import type { Context } from '#context';
-import { isPluginError, PluginError } from '#errors';
-import { sumSizes, type Digest } from '#content/oci';
-import type { Connections, RetryOptions } from '#content/http';
+import { servedTar } from '#bundle/serve';
 import {
   renameDurably,
   checkSpace,
@@ -15,7 +12,11 @@ import {
   takeLock,
   openRegular,
 } from '#content/files';
+import type { Connections, RetryOptions } from '#content/http';
+import { sumSizes, type Digest } from '#content/oci';
 import { type ContentRequest, Transport } from '#content/registry';
+import type { Context } from '#context';
+import { isPluginError, PluginError } from '#errors';
 import {
   checkSequence,
   checkTar,
@@ -25,7 +26,6 @@ import {
   type BundleOutline,
   type ContentCheck,
 } from '../contentCheck.ts';
-import { servedTar } from '#bundle/serve';
 
 /** A bundle, or the base blobs of a delta bundle, that is on other machines. */
 export type WantedContent =

@@ -1,7 +1,7 @@
+import { isUtf8 } from 'node:buffer';
+import { gunzipSync } from 'node:zlib';
 import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '#fields';
 import { isByDigest } from './image.ts';
-import { gunzipSync } from 'node:zlib';
-import { isUtf8 } from 'node:buffer';
 
 /** The lists of a pod with containers, and the word for a container of each. */
 export const containerLists = [

@@ -1,6 +1,6 @@
+import { readDocuments } from '#content/files';
 import { formatReference, parseReference, parseJson } from '#content/oci';
 import { fieldsAt, isFields, textOf, type Fields, fieldsOf, listOf } from '#fields';
-import { readDocuments } from '#content/files';
 
 /** Returns whether an image is named by its digest, so that no registry is needed to know which it is. */
 export function isByDigest(image: string): boolean {

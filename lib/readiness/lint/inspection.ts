@@ -1,12 +1,12 @@
-import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '#fields';
 import { PluginError } from '#errors';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '#fields';
+import { exclusionOf, releaseMarksOf, selfManaged, type ManifestFilter } from '#release/payload';
 import { commandLinesOf, readContainers, type Container, readBase64, readDataUrl } from './container.ts';
-import { readManifest, applyRules, oneLine, placeBelow, type LintState, type ManifestPlace } from './report.ts';
 import { isFullReference, readDiskImport, readResourceImage } from './image.ts';
+import { readManifest, applyRules, oneLine, placeBelow, type LintState, type ManifestPlace } from './report.ts';
 import type { Rule } from './rule.ts';
 import { rulesFor } from './rules.ts';
 import { commandsIn } from './shell.ts';
-import { exclusionOf, releaseMarksOf, selfManaged, type ManifestFilter } from '#release/payload';
 
 const deepest = 64;
 const excess = 'its size, aliases or nesting exceed the limits';

@@ -1,10 +1,10 @@
+import { severities, type Severity } from '#cluster/finding';
 import { takeTurn, type Context } from '#context';
 import { PluginError } from '#errors';
-import { severities, type Severity } from '#cluster/finding';
-import { inspectFile, reportUnreadable } from './inspection.ts';
-import { keyOfFinding, type LintFinding, type LintState } from './report.ts';
 import type { ManifestFilter } from '#release/payload';
 import { imageReferences, readReleaseImages } from './image.ts';
+import { inspectFile, reportUnreadable } from './inspection.ts';
+import { keyOfFinding, type LintFinding, type LintState } from './report.ts';
 import { allRules } from './rules.ts';
 
 /** The manifests of a release, or of a folder. */

@@ -1,8 +1,8 @@
-import { atLeast, withoutKnown, type LintReport } from './lint.ts';
-import { fieldsOf, listOf, type Fields } from '#fields';
-import { isPluginError, messageOf, PluginError } from '#errors';
-import { readSmallFile, readDocuments } from '#content/files';
 import { formatSubject } from '#cluster/finding';
+import { readSmallFile, readDocuments } from '#content/files';
+import { isPluginError, messageOf, PluginError } from '#errors';
+import { fieldsOf, listOf, type Fields } from '#fields';
+import { atLeast, withoutKnown, type LintReport } from './lint.ts';
 import { keyOfFinding, withoutDigests, type LintFinding } from './report.ts';
 
 /** A report, judged by a baseline and by the report of an earlier release. */

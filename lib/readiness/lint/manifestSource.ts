@@ -1,20 +1,20 @@
+import { isUtf8 } from 'node:buffer';
 import { stat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
-import { isUtf8 } from 'node:buffer';
-import { parseVolumeName } from '#content/archive';
-import { openBundle } from '#bundle/open';
 import { splitReleases } from '#bundle/metadata';
-import { checkInterrupted, type Context } from '#context';
-import { asFailure, messageOf, PluginError } from '#errors';
+import { openBundle } from '#bundle/open';
+import { parseVolumeName } from '#content/archive';
 import { isMissing, RootFolder, readSmallFile, readSmallInput } from '#content/files';
 import { type Descriptor, formatReference, parseReference, type Reference } from '#content/oci';
+import type { ContentSource } from '#content/store';
+import { checkInterrupted, type Context } from '#context';
+import { asFailure, messageOf, PluginError } from '#errors';
 import { findRelease, type ReleaseRequest } from '#release/load';
 import { makeManifestFilter, type PayloadFiles } from '#release/payload';
 import { readPayloadManifests } from '#release/release';
 import { isVersion, type Architecture } from '#release/version';
-import type { ContentSource } from '#content/store';
-import type { ManifestSet } from './lint.ts';
 import { imageReferences, readReleaseImages } from './image.ts';
+import type { ManifestSet } from './lint.ts';
 import { readOperatorManifests } from './operatorManifests.ts';
 
 /** Where manifests are read that a text names. */

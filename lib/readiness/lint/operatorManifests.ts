@@ -1,11 +1,11 @@
 import { basename } from 'node:path/posix';
-import { isFile, readLayer } from '#content/archive';
 import type { Bundle } from '#bundle/open';
+import { isFile, readLayer } from '#content/archive';
+import { isIndex, parseManifest, parseReference, parseJson } from '#content/oci';
+import { readContent } from '#content/store';
 import type { Context } from '#context';
 import { isPluginError, PluginError } from '#errors';
 import { fieldsAt, textOf } from '#fields';
-import { isIndex, parseManifest, parseReference, parseJson } from '#content/oci';
-import { readContent } from '#content/store';
 
 /** The labels of an operator’s bundle image: the folder of its manifests, and its package (operator-registry). */
 const labels = {

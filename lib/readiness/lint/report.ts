@@ -1,11 +1,11 @@
 import { basename, extname } from 'node:path/posix';
 import { type Subject, formatSubject, type Severity } from '#cluster/finding';
-import { describeContainers, type Container } from './container.ts';
-import { templateWord, type ReleaseImages } from './image.ts';
-import type { ManifestFilter } from '#release/payload';
-import { problemOf, type Rule } from './rule.ts';
 import { readDocuments } from '#content/files';
 import { parseJson } from '#content/oci';
+import type { ManifestFilter } from '#release/payload';
+import { describeContainers, type Container } from './container.ts';
+import { templateWord, type ReleaseImages } from './image.ts';
+import { problemOf, type Rule } from './rule.ts';
 
 /** The state of reading the manifests of one release or folder. */
 export interface LintState {

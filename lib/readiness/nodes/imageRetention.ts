@@ -1,8 +1,8 @@
-import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '#fields';
-import type { KubernetesObject } from '#config/manifest';
-import { ignoring } from '#errors';
 import type { Cluster } from '#cluster/client';
 import { subjectOf, type Finding } from '#cluster/finding';
+import type { KubernetesObject } from '#config/manifest';
+import { ignoring } from '#errors';
+import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '#fields';
 import { readDataUrl } from '../lint/container.ts';
 
 const dropIns = '/etc/crio/crio.conf.d/';

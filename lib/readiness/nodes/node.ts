@@ -1,8 +1,8 @@
-import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '#fields';
-import { nameSome } from '#errors';
-import type { KubernetesObject } from '#config/manifest';
 import type { Finding } from '#cluster/finding';
 import { isSelected, conditionsOf } from '#cluster/objects';
+import type { KubernetesObject } from '#config/manifest';
+import { nameSome } from '#errors';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '#fields';
 import { normalizeImage } from '../lint/image.ts';
 import type { PodTemplate } from '../preflight/podTemplate.ts';
 

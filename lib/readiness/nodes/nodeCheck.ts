@@ -1,14 +1,14 @@
-import { describeMissingBlobs } from '#bundle/open';
 import type { BundleBase } from '#bundle/metadata';
-import { goArchitecture, oldestKubelet, type Architecture } from '#release/version';
-import { nameSome } from '#errors';
+import { describeMissingBlobs } from '#bundle/open';
 import type { Check, Finding, Weight } from '#cluster/finding';
 import { blocks } from '#cluster/version';
-import { type ClusterNode, mayHaveAgent, mayRunOn } from './node.ts';
-import { isByDigest } from '../lint/image.ts';
-import { checkNodeDisks, type DiskNeeds, type NodeDisks } from './nodeDisks.ts';
-import type { PodTemplate } from '../preflight/podTemplate.ts';
+import { nameSome } from '#errors';
+import { goArchitecture, oldestKubelet, type Architecture } from '#release/version';
 import { shellCommand } from '#text';
+import { isByDigest } from '../lint/image.ts';
+import type { PodTemplate } from '../preflight/podTemplate.ts';
+import { type ClusterNode, mayHaveAgent, mayRunOn } from './node.ts';
+import { checkNodeDisks, type DiskNeeds, type NodeDisks } from './nodeDisks.ts';
 
 /** The facts about the images and disks of nodes that are not in their Node objects. */
 export interface NodeKnowledge {

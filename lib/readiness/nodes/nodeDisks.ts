@@ -1,6 +1,6 @@
-import { fieldsAt, fieldsOf } from '#fields';
-import { blocks } from '#cluster/version';
 import type { Finding } from '#cluster/finding';
+import { blocks } from '#cluster/version';
+import { fieldsAt, fieldsOf } from '#fields';
 import type { ClusterNode } from './node.ts';
 
 const gibibyte = 1024 ** 3;

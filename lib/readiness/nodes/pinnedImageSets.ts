@@ -1,13 +1,13 @@
 import { isDeepStrictEqual } from 'node:util';
-import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '#fields';
+import type { Cluster } from '#cluster/client';
+import { subjectOf, type Finding } from '#cluster/finding';
+import { isSelected, conditionsOf, type StoredObject, listServed } from '#cluster/objects';
 import type { KubernetesObject } from '#config/manifest';
 import { hexOf, type Digest } from '#content/oci';
 import { nameSome } from '#errors';
-import { subjectOf, type Finding } from '#cluster/finding';
-import { isSelected, conditionsOf, type StoredObject, listServed } from '#cluster/objects';
-import type { Cluster } from '#cluster/client';
-import type { ClusterSurvey } from '../preflight/survey.ts';
+import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '#fields';
 import { shellCommand } from '#text';
+import type { ClusterSurvey } from '../preflight/survey.ts';
 
 /**
  * The kind with which the machine config operator pins images on nodes. It is served by default since OpenShift 4.19.12.

@@ -1,8 +1,8 @@
-import { ignoring, isPluginError } from '#errors';
-import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
 import type { Cluster } from '#cluster/client';
 import { subjectOf, type Finding } from '#cluster/finding';
 import { listServed, type StoredObject } from '#cluster/objects';
+import { ignoring, isPluginError } from '#errors';
+import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
 import {
   describeGate,
   listGates,

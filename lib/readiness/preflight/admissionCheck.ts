@@ -1,8 +1,8 @@
-import { fieldsOf, listOf, type Fields } from '#fields';
-import { asFailure, ignoreFailure } from '#errors';
 import type { Cluster } from '#cluster/client';
 import type { Finding, Weight } from '#cluster/finding';
 import { blocks } from '#cluster/version';
+import { asFailure, ignoreFailure } from '#errors';
+import { fieldsOf, listOf, type Fields } from '#fields';
 import { problemOf } from '../lint/rule.ts';
 import { forcesPulls } from '../lint/rules.ts';
 

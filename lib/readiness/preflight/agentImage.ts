@@ -1,6 +1,6 @@
-import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
-import type { KubernetesObject } from '#config/manifest';
 import { subjectOf, type Finding } from '#cluster/finding';
+import type { KubernetesObject } from '#config/manifest';
+import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
 
 /** The DaemonSet whose image agents and controllers use. Every node has that image, and every bundle has it. */
 export const machineConfigDaemon = {

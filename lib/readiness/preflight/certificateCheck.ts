@@ -1,12 +1,12 @@
-import type { Cluster } from '#cluster/client';
 import { listDenied } from '#cluster/apply';
+import type { Cluster } from '#cluster/client';
 import { subjectOf, type Finding } from '#cluster/finding';
-import { blocks } from '#cluster/version';
 import { conditionsOf, type StoredObject } from '#cluster/objects';
-import { fieldsOf, listOf, textOf } from '#fields';
+import { blocks } from '#cluster/version';
 import { nameSome } from '#errors';
-import type { ClusterSurvey } from './survey.ts';
+import { fieldsOf, listOf, textOf } from '#fields';
 import { shellCommand } from '#text';
+import type { ClusterSurvey } from './survey.ts';
 
 const hour = 3_600_000;
 /** The time that an update may take, in milliseconds. */

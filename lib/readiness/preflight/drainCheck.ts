@@ -1,9 +1,9 @@
-import { formatBytes } from '#text';
-import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '#fields';
-import { nameSome } from '#errors';
 import { subjectOf, type Finding, type Weight } from '#cluster/finding';
 import { isSelected, conditionsOf, controllerOf, type StoredObject } from '#cluster/objects';
 import { blocks } from '#cluster/version';
+import { nameSome } from '#errors';
+import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '#fields';
+import { formatBytes } from '#text';
 import { type ClusterNode, isPoolNode, parseQuantity, readNode } from '../nodes/node.ts';
 import { isControlPlane } from '../nodes/nodeCheck.ts';
 import { topologyOf } from './operatorCheck.ts';

@@ -1,8 +1,8 @@
-import { fieldsOf, textOf } from '#fields';
-import { nameSome } from '#errors';
-import { parseJson } from '#content/oci';
-import type { StoredObject } from '#cluster/objects';
 import type { Finding } from '#cluster/finding';
+import type { StoredObject } from '#cluster/objects';
+import { parseJson } from '#content/oci';
+import { nameSome } from '#errors';
+import { fieldsOf, textOf } from '#fields';
 
 /** The annotation of a Node on which a drill is running: a RunningDrill as JSON. */
 export const runningDrillAnnotation = 'upgrade-bundle.openshift.io/drill';

@@ -1,14 +1,14 @@
-import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
-import { ignoring } from '#errors';
 import type { Cluster } from '#cluster/client';
 import { subjectOf, type Finding, type Weight } from '#cluster/finding';
-import { blocks } from '#cluster/version';
 import { listServed, type StoredObject } from '#cluster/objects';
+import { blocks } from '#cluster/version';
+import { ignoring } from '#errors';
+import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
 import { installedVersionOf } from '#release/payload';
 import { isOlder, isSameMinor, majorOf } from '#release/version';
 import { readDataUrl } from '../lint/container.ts';
-import { streamOf } from './osImageStreamCheck.ts';
 import { topologyOf } from './operatorCheck.ts';
+import { streamOf } from './osImageStreamCheck.ts';
 import { featureSetOf, type ClusterSurvey } from './survey.ts';
 
 /** The first release whose machine config operator enforces the age of boot images (FeatureGate in openshift/api). */

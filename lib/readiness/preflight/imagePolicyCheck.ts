@@ -1,13 +1,13 @@
-import { fieldsAt, fieldsOf, listOf } from '#fields';
-import type { KubernetesObject } from '#config/manifest';
 import type { UpdatePlan } from '#bundle/verify';
-import { messageOf } from '#errors';
-import type { Context } from '#context';
 import type { Cluster } from '#cluster/client';
 import { subjectOf, type Finding, type Subject } from '#cluster/finding';
-import { formatReference, parseReference, type Reference, parseJson } from '#content/oci';
 import { blocks } from '#cluster/version';
+import type { KubernetesObject } from '#config/manifest';
 import { readDocuments } from '#content/files';
+import { formatReference, parseReference, type Reference, parseJson } from '#content/oci';
+import type { Context } from '#context';
+import { messageOf } from '#errors';
+import { fieldsAt, fieldsOf, listOf } from '#fields';
 import { readPayloadPolicies } from '#release/payload';
 import {
   isEnforcedByDefault,
@@ -17,8 +17,8 @@ import {
   type ImagePolicy,
   rootFingerprint,
 } from '#release/sigstore';
-import { mirrorSetsOf, type ClusterSurvey } from './survey.ts';
 import { readConfigFile, readNodeConfig } from '../nodes/imageRetention.ts';
+import { mirrorSetsOf, type ClusterSurvey } from './survey.ts';
 
 const paths = {
   policy: '/etc/containers/policy.json',

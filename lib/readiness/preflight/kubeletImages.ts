@@ -1,8 +1,8 @@
-import { fieldsAt, fieldsOf, textOf, type Fields } from '#fields';
-import { nameSome } from '#errors';
 import { subjectOf, type Finding, type Subject, type Weight } from '#cluster/finding';
 import { isSelected, type StoredObject } from '#cluster/objects';
 import { blocks } from '#cluster/version';
+import { nameSome } from '#errors';
+import { fieldsAt, fieldsOf, textOf, type Fields } from '#fields';
 import { listVerified, pullPolicyFields } from '#node/runtime';
 import { isOlder } from '#release/version';
 import { parseQuantity, readNode } from '../nodes/node.ts';

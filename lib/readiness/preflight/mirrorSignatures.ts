@@ -1,11 +1,11 @@
 import type { UpdatePlan } from '#bundle/verify';
-import type { Context } from '#context';
-import { blocks } from '#cluster/version';
-import { asFailure, ignoring, type PluginError, nameSome } from '#errors';
 import type { Finding } from '#cluster/finding';
+import { blocks } from '#cluster/version';
 import { type Digest, formatReference, parseReference, repositoryIn, type Reference } from '#content/oci';
 import type { MirrorSets, Registries } from '#content/registry';
 import type { ContentSource } from '#content/store';
+import type { Context } from '#context';
+import { asFailure, ignoring, type PluginError, nameSome } from '#errors';
 import { readPayloadPolicies } from '#release/payload';
 import { readPayload } from '#release/release';
 import {

@@ -1,11 +1,11 @@
-import { fieldsOf, textOf } from '#fields';
 import type { UpdatePlan } from '#bundle/verify';
-import { isPluginError, nameSome } from '#errors';
 import type { Cluster } from '#cluster/client';
 import { subjectOf, type Finding } from '#cluster/finding';
 import { blocks } from '#cluster/version';
 import { type Digest, formatReference, parseReference } from '#content/oci';
 import { readImageManifest, type ContentSource } from '#content/store';
+import { isPluginError, nameSome } from '#errors';
+import { fieldsOf, textOf } from '#fields';
 import { listSystemImages, needsStreams, type OSImageStreams } from '#release/payload';
 import { SiteMirrors, type MirrorAccess } from './mirrorSignatures.ts';
 import { featureSetOf, hasMirrors, mirrorSetsOf, type ClusterSurvey } from './survey.ts';

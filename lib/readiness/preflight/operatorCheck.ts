@@ -1,11 +1,11 @@
-import { fieldsOf, textOf } from '#fields';
-import type { KubernetesObject } from '#config/manifest';
-import { conditionsOf } from '#cluster/objects';
 import { subjectOf, type Check, type Finding, type Weight } from '#cluster/finding';
+import { conditionsOf } from '#cluster/objects';
 import { blocks } from '#cluster/version';
+import type { KubernetesObject } from '#config/manifest';
+import { fieldsOf, textOf } from '#fields';
+import { shellCommand } from '#text';
 import { problemOf } from '../lint/rule.ts';
 import { rulesFor } from '../lint/rules.ts';
-import { shellCommand } from '#text';
 
 const advice = {
   operator: (name: string): string =>

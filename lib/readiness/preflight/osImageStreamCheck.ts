@@ -1,8 +1,9 @@
-import { fieldsAt, fieldsOf, textOf } from '#fields';
-import { ignoreFailure, ignoring, isPluginError } from '#errors';
+import type { Cluster } from '#cluster/client';
+import { subjectOf, type Finding } from '#cluster/finding';
 import { type StoredObject, listServed } from '#cluster/objects';
 import { readClusterVersion, blocks } from '#cluster/version';
-import { subjectOf, type Finding } from '#cluster/finding';
+import { ignoreFailure, ignoring, isPluginError } from '#errors';
+import { fieldsAt, fieldsOf, textOf } from '#fields';
 import {
   formatOSImageStream,
   installedVersionOf,
@@ -12,7 +13,6 @@ import {
 } from '#release/payload';
 import { isSameMinor } from '#release/version';
 import type { ImageSupply } from './versionCheck.ts';
-import type { Cluster } from '#cluster/client';
 
 /** What decides whether the operating system streams of a release can be described in a cluster. */
 export interface StreamSupply extends Pick<ImageSupply, 'mirrored' | 'featureSet'> {

@@ -1,7 +1,7 @@
-import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '#fields';
-import type { KubernetesObject } from '#config/manifest';
-import { controllerOf } from '#cluster/objects';
 import { subjectOf, type Subject } from '#cluster/finding';
+import { controllerOf } from '#cluster/objects';
+import type { KubernetesObject } from '#config/manifest';
+import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '#fields';
 import { readContainers, type Container } from '../lint/container.ts';
 import { normalizeImage } from '../lint/image.ts';
 

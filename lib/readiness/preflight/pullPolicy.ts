@@ -1,15 +1,15 @@
 import { subjectOf, type Finding, type Weight } from '#cluster/finding';
-import type { MirrorSets } from '#content/registry';
+import type { StoredObject } from '#cluster/objects';
+import { blocks } from '#cluster/version';
 import { parseReference } from '#content/oci';
+import type { MirrorSets } from '#content/registry';
+import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
 import { describeContainers, type Container } from '../lint/container.ts';
+import { normalizeImage } from '../lint/image.ts';
 import type { LintReport } from '../lint/lint.ts';
 import { problemOf, type Rule } from '../lint/rule.ts';
 import { allRules, imageByTag, pullAlways, pullLatest, unreadable } from '../lint/rules.ts';
 import { isPlatformPod, isReleaseImage, keyOf, type PodTemplate } from './podTemplate.ts';
-import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
-import { blocks } from '#cluster/version';
-import type { StoredObject } from '#cluster/objects';
-import { normalizeImage } from '../lint/image.ts';
 
 const advice = {
   policy:

@@ -1,11 +1,11 @@
-import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '#fields';
-import { ignoreFailure } from '#errors';
-import type { Cluster } from '#cluster/client';
-import type { StoredObject } from '#cluster/objects';
-import type { Finding } from '#cluster/finding';
 import { listDenied, type AccessRequest } from '#cluster/apply';
+import type { Cluster } from '#cluster/client';
+import type { Finding } from '#cluster/finding';
+import type { StoredObject } from '#cluster/objects';
 import { repositoryIn } from '#content/oci';
 import { MirrorSets } from '#content/registry';
+import { ignoreFailure } from '#errors';
+import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '#fields';
 import { type ClusterNode, isPoolNode, readNode } from '../nodes/node.ts';
 import { readDisks, type NodeDisks } from '../nodes/nodeDisks.ts';
 import { workloadKinds } from './podTemplate.ts';

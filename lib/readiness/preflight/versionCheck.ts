@@ -1,8 +1,8 @@
-import { fieldsAt, textOf } from '#fields';
-import type { KubernetesObject } from '#config/manifest';
-import { isOlder, isSameMinor } from '#release/version';
-import { readClusterVersion, blocks } from '#cluster/version';
 import { subjectOf, type Finding, type Weight } from '#cluster/finding';
+import { readClusterVersion, blocks } from '#cluster/version';
+import type { KubernetesObject } from '#config/manifest';
+import { fieldsAt, textOf } from '#fields';
+import { isOlder, isSameMinor } from '#release/version';
 import { findCondition, type ConditionRule } from './operatorCheck.ts';
 
 /** The release to update to. */

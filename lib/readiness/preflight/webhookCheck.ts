@@ -1,11 +1,11 @@
-import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '#fields';
-import { nameSome } from '#errors';
+import { evaluate } from '@marcbachmann/cel-js';
 import { subjectOf, type Finding, type Weight } from '#cluster/finding';
 import { isSelected, type StoredObject } from '#cluster/objects';
 import { blocks } from '#cluster/version';
-import type { ClusterSurvey } from './survey.ts';
-import { evaluate } from '@marcbachmann/cel-js';
+import { nameSome } from '#errors';
+import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '#fields';
 import { shellCommand } from '#text';
+import type { ClusterSurvey } from './survey.ts';
 
 const advice = {
   none: (kind: string, name: string): string =>

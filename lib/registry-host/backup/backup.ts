@@ -1,22 +1,25 @@
+import { createHash } from 'node:crypto';
 import { createReadStream, constants } from 'node:fs';
 import { lstat, stat, open, rm, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
-import { formatBytes } from '#text';
+import { endSize, roundToBlock } from '#content/archive';
+import { writeDurably, renameDurably, checkSpace, describeWriteError, isMissing } from '#content/files';
 import type { Context } from '#context';
 import { PluginError } from '#errors';
-import { writeDurably, renameDurably, checkSpace, describeWriteError, isMissing } from '#content/files';
 import type { HostFiles } from '#node/machine';
-import { certificatePathsOf } from '../installation/installation.ts';
+import { formatBytes } from '#text';
 import { readCertificates } from '../certificates/certificates.ts';
 import { copyDatabase, locateStorage, recoverDatabase } from '../change/database.ts';
 import { requireDatabase } from '../change/databaseKind.ts';
 import { resumeUnfinished } from '../change/execution.ts';
 import { requireHealth } from '../change/health.ts';
 import { requireAccount } from '../change/migrationPlan.ts';
-import { checkDump, dumpName, dumpPostgres, findPostgresProblem } from '../change/postgres.ts';
 import { lockRegistry, type ExecutionRequest, type OpenRegistry } from '../change/openRegistry.ts';
+import { checkDump, dumpName, dumpPostgres, findPostgresProblem } from '../change/postgres.ts';
 import { waitForRegistry, whileStopped } from '../change/restart.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
+import { certificatePathsOf } from '../installation/installation.ts';
+import { scratchNames } from '../installation/stateFolder.ts';
 import {
   databaseEntries,
   isBackupPath,
@@ -28,9 +31,6 @@ import {
   type BackupFacts,
 } from './backupFormat.ts';
 import { listContent, packStorage } from './imageStorage.ts';
-import { scratchNames } from '../installation/stateFolder.ts';
-import { createHash } from 'node:crypto';
-import { endSize, roundToBlock } from '#content/archive';
 
 /** The limit of the configuration and certificates together, in bytes: they are packed from memory. */
 const smallLimit = 64 * 1024 * 1024;

@@ -2,8 +2,8 @@ import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
 import { open, type FileHandle } from 'node:fs/promises';
 import { isZero, endSize, roundToBlock } from '#content/archive';
-import { PluginError } from '#errors';
 import { describeReadError, readFully, readRange } from '#content/files';
+import { PluginError } from '#errors';
 import {
   databaseEntries,
   headerOf,

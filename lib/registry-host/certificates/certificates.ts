@@ -1,12 +1,12 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
-import { messageOf, PluginError } from '#errors';
-import { certificatePathsOf, type CertificatePaths, type Installation } from '../installation/installation.ts';
-import type { HostFiles } from '#node/machine';
 import { listFlaws } from '#certificates';
-import { readState, type RecordedCertificate } from '../detect/registryState.ts';
 import { registryAuthorityConfigMap } from '#config/certificateAuthority';
 import { formatManifest } from '#config/manifest';
+import { messageOf, PluginError } from '#errors';
+import type { HostFiles } from '#node/machine';
+import { readState, type RecordedCertificate } from '../detect/registryState.ts';
+import { certificatePathsOf, type CertificatePaths, type Installation } from '../installation/installation.ts';
 
 /**
  * The origin of a registry’s certificates.

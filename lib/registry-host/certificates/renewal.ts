@@ -1,6 +1,17 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
+import {
+  createAuthority,
+  createKeyLike,
+  issueServerCertificate,
+  reissueAuthority,
+  type Authority,
+} from '#certificates';
 import { PluginError, messageOf } from '#errors';
+import type { HostFiles } from '#node/machine';
+import type { RecordedCertificate } from '../detect/registryState.ts';
+import type { FileChange } from '../installation/fileChange.ts';
+import type { Installation } from '../installation/installation.ts';
 import {
   hostsOf,
   isAhead,
@@ -12,17 +23,6 @@ import {
   dateOf,
   isKeyOf,
 } from './certificates.ts';
-import type { FileChange } from '../installation/fileChange.ts';
-import type { HostFiles } from '#node/machine';
-import type { Installation } from '../installation/installation.ts';
-import {
-  createAuthority,
-  createKeyLike,
-  issueServerCertificate,
-  reissueAuthority,
-  type Authority,
-} from '#certificates';
-import type { RecordedCertificate } from '../detect/registryState.ts';
 
 /** Options of a renewal; times are in days. */
 export interface RenewalOptions {

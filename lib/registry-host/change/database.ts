@@ -1,9 +1,9 @@
-import { join } from 'node:path';
 import { mkdir, readdir, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { sumSizes } from '#content/oci';
 import { isPluginError, messageOf, PluginError } from '#errors';
 import { type HostCommands, openMachineFolder } from '#node/machine';
 import type { HostAccess } from '../installation/installation.ts';
-import { sumSizes } from '#content/oci';
 
 /** The files of a database: the main file, and the files that SQLite creates beside it. */
 const databaseName = /^quay_sqlite\.db(?:-wal|-shm|-journal)?$/;

@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import { hintOf, isPluginError, messageOf, PluginError } from '#errors';
 import { detectInstallation } from '../detect/detect.ts';
+import { removeFile } from '../installation/fileChange.ts';
 import { scratchNames } from '../installation/stateFolder.ts';
 import { replaceDatabase } from './database.ts';
 import { kindOf, stopDatabase } from './databaseKind.ts';
@@ -19,7 +20,6 @@ import {
   type UpgradeJournal,
   type RetiredUnits,
 } from './upgradeJournal.ts';
-import { removeFile } from '../installation/fileChange.ts';
 
 /**
  * Finishes an interrupted change, or rolls it back if its rollback had begun. Returns the registry after that, with the

@@ -1,18 +1,18 @@
 import { chmod, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { PluginError } from '#errors';
 import { checkSpace } from '#content/files';
+import { PluginError } from '#errors';
 import type { HostCommands, HostFiles } from '#node/machine';
 import { editQuayConfiguration } from '../detect/configuration.ts';
 import { expandSpecifiers } from '../detect/detect.ts';
-import { importDump } from './sqliteImport.ts';
 import type { HostAccess } from '../installation/installation.ts';
 import { scratchNames } from '../installation/stateFolder.ts';
 import { locateStorage, recoverDatabase, removeDatabase, sizeOfDatabase } from './database.ts';
 import { requireAccount, sqliteUri } from './migrationPlan.ts';
-import { dumpPostgres, waitForPostgres } from './postgres.ts';
 import type { ExecutionRequest, OpenRegistry } from './openRegistry.ts';
+import { dumpPostgres, waitForPostgres } from './postgres.ts';
 import { stopUnits } from './restart.ts';
+import { importDump } from './sqliteImport.ts';
 import type { DatabaseMigration } from './upgradeJournal.ts';
 
 /** The container in which the new Quay creates schemas. */

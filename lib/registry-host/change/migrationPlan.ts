@@ -1,10 +1,10 @@
-import type { Installation } from '../installation/installation.ts';
 import { PluginError } from '#errors';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import { valuesOf } from '../detect/podmanCommand.ts';
 import { settingsOf, type Edit, type UnitFile } from '../detect/units.ts';
-import type { ImageChange } from '../releases/images.ts';
+import type { Installation } from '../installation/installation.ts';
 import { compareTags, quayVersionOf } from '../installation/versions.ts';
+import type { ImageChange } from '../releases/images.ts';
 
 /** The value of `DB_URI` of a registry with SQLite. */
 export const sqliteUri = 'sqlite:////sqlite/quay_sqlite.db';

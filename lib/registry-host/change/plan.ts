@@ -1,9 +1,13 @@
 import { PluginError } from '#errors';
 import { isAhead, type CertificateStatus } from '../certificates/certificates.ts';
-import type { Installation, ReleaseComponent } from '../installation/installation.ts';
+import type { RenewalNeed } from '../certificates/renewal.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import { valuesOf, type PodmanCommand } from '../detect/podmanCommand.ts';
-import type { RenewalNeed } from '../certificates/renewal.ts';
+import { applyEdits, type Edit, type UnitFile } from '../detect/units.ts';
+import type { Installation, ReleaseComponent } from '../installation/installation.ts';
+import { compareTags, mirrorRegistryVersion, quayVersionOf } from '../installation/versions.ts';
+import type { ImageChange, TargetImages } from '../releases/images.ts';
+import type { MissingUnit } from '../releases/missingUnits.ts';
 import {
   keepsPostgres,
   listDatabaseBlockers,
@@ -12,12 +16,8 @@ import {
   planMigration,
   type MigrationPlan,
 } from './migrationPlan.ts';
-import type { MissingUnit } from '../releases/missingUnits.ts';
 import type { UnmetNeeds } from './readiness.ts';
 import { redisSecret } from './secrets.ts';
-import { applyEdits, type Edit, type UnitFile } from '../detect/units.ts';
-import { compareTags, mirrorRegistryVersion, quayVersionOf } from '../installation/versions.ts';
-import type { ImageChange, TargetImages } from '../releases/images.ts';
 
 /** The input of a plan. */
 export interface PlanInput {

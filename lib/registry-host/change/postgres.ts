@@ -2,9 +2,9 @@ import { createReadStream } from 'node:fs';
 import { ignoring, isPluginError, PluginError } from '#errors';
 import type { HostCommands } from '#node/machine';
 import { awaitDone } from '#waiting';
-import { readDump } from './sqliteImport.ts';
 import { requireAccount, type PostgresAccount } from './migrationPlan.ts';
 import type { ExecutionRequest } from './openRegistry.ts';
+import { readDump } from './sqliteImport.ts';
 
 /** The name of a dump of PostgreSQL, in folders of this program. */
 export const dumpName = 'quay.sql';

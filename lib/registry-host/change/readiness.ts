@@ -1,13 +1,13 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { checkSpace } from '#content/files';
+import { parseJson } from '#content/oci';
 import { PluginError } from '#errors';
 import { fieldsAt, textOf } from '#fields';
-import { parseJson } from '#content/oci';
-import { goArchitecture, isOlder } from '#release/version';
-import { checkSpace } from '#content/files';
 import type { HostCommands, HostFiles } from '#node/machine';
-import { valuesOf } from '../detect/podmanCommand.ts';
+import { goArchitecture, isOlder } from '#release/version';
 import type { DetectedInstallation } from '../detect/detect.ts';
+import { valuesOf } from '../detect/podmanCommand.ts';
 import { findImage, type ImageChange, type RegistryRelease } from '../releases/images.ts';
 import { findSecretProblem } from './secrets.ts';
 

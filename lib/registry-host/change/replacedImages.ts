@@ -1,10 +1,10 @@
+import type { Digest } from '#content/oci';
 import type { Context } from '#context';
 import { ignoring, PluginError } from '#errors';
-import type { Digest } from '#content/oci';
 import type { HostCommands } from '#node/machine';
 import { releaseComponents } from '../installation/installation.ts';
-import { findImage, type ImageChange, type RegistryRelease } from '../releases/images.ts';
 import { mirrorRegistryVersion, quayVersionOf } from '../installation/versions.ts';
+import { findImage, type ImageChange, type RegistryRelease } from '../releases/images.ts';
 import { rollbackContainers, rollbackTags, type ReplacedImage, type UpgradeJournal } from './upgradeJournal.ts';
 
 /**

@@ -1,14 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ignoring, PluginError } from '#errors';
+import type { HostCommands } from '#node/machine';
+import { shellCommand } from '#text';
 import { readCertificates } from '../certificates/certificates.ts';
 import { detectInstallation } from '../detect/detect.ts';
 import { valuesOf } from '../detect/podmanCommand.ts';
-import { healthCheckOf, waitForHealth } from './health.ts';
-import type { HostCommands } from '#node/machine';
 import { findImage } from '../releases/images.ts';
+import { healthCheckOf, waitForHealth } from './health.ts';
 import type { ExecutionRequest, OpenRegistry } from './openRegistry.ts';
 import { isForward, type UpgradeJournal } from './upgradeJournal.ts';
-import { shellCommand } from '#text';
 
 /** File that exists while Quay is stopped for a task. */
 const markName = 'stopped';

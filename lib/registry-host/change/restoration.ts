@@ -1,12 +1,12 @@
 import { join } from 'node:path';
+import { checkSpace } from '#content/files';
 import type { Context } from '#context';
 import { hintOf, isPluginError, messageOf, PluginError } from '#errors';
-import { checkSpace } from '#content/files';
 import { findDatabase, findNewer, kindOf, stopDatabase } from './databaseKind.ts';
 import { undoMigration } from './migration.ts';
 import type { OpenRegistry } from './openRegistry.ts';
-import { restartUnits, waitForRegistry } from './restart.ts';
 import { releaseReplaced, renameReplaced, requireReplaced } from './replacedImages.ts';
+import { restartUnits, waitForRegistry } from './restart.ts';
 import { removeSecrets } from './secrets.ts';
 import type { UpgradeJournal, UpgradePhase } from './upgradeJournal.ts';
 import type { UpgradeRecords } from './upgradeRecords.ts';

@@ -1,22 +1,22 @@
+import type { Digest } from '#content/oci';
 import type { Context } from '#context';
 import { ignoring, isPluginError, PluginError } from '#errors';
 import type { HostFiles } from '#node/machine';
-import type { Digest } from '#content/oci';
-import type { Installation } from '../installation/installation.ts';
-import type { RegistryRelease } from '../releases/images.ts';
 import { isAhead, readCertificates } from '../certificates/certificates.ts';
 import { type RenewalOptions, originAfter, renewCertificates, type Renewal } from '../certificates/renewal.ts';
-import { ChangedFiles } from '../installation/fileChange.ts';
 import { detectInstallation } from '../detect/detect.ts';
+import { describeState } from '../detect/registryState.ts';
+import { ChangedFiles } from '../installation/fileChange.ts';
+import type { Installation } from '../installation/installation.ts';
+import type { RegistryRelease } from '../releases/images.ts';
 import { requireUntouched, changeRegistry, resumeUnfinished, dropBackup } from './execution.ts';
+import { requireHealth } from './health.ts';
 import { lockRegistry, openRegistry, type ExecutionRequest, type OpenRegistry } from './openRegistry.ts';
 import { loadReplaced, versionOfReplaced } from './replacedImages.ts';
-import { requireRestorable, restoreRegistry } from './restoration.ts';
 import { startStopped } from './restart.ts';
+import { requireRestorable, restoreRegistry } from './restoration.ts';
 import { isForward, timeOf, type UpgradeJournal } from './upgradeJournal.ts';
 import { UpgradeRecords } from './upgradeRecords.ts';
-import { describeState } from '../detect/registryState.ts';
-import { requireHealth } from './health.ts';
 
 /** Input of a rollback. */
 interface RollbackRequest extends ExecutionRequest {

@@ -1,14 +1,14 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { parseJson } from '#content/oci';
 import { isPluginError } from '#errors';
 import { fieldsOf, textOf } from '#fields';
 import type { HostCommands } from '#node/machine';
-import { parseJson } from '#content/oci';
+import { shellCommand } from '#text';
 import type { Configuration } from '../detect/configuration.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import { scratchNames } from '../installation/stateFolder.ts';
 import type { OpenRegistry } from './openRegistry.ts';
-import { shellCommand } from '#text';
 
 /** The name of the secret with the password of Redis in all installers. */
 export const redisSecret = 'redis_pass';

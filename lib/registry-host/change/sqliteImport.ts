@@ -1,8 +1,8 @@
 import { open } from 'node:fs/promises';
 import type { DatabaseSync, SQLInputValue } from 'node:sqlite';
-import { fieldsOf, textOf } from '#fields';
-import { isPluginError, messageOf, PluginError } from '#errors';
 import { StringDecoder } from 'node:string_decoder';
+import { isPluginError, messageOf, PluginError } from '#errors';
+import { fieldsOf, textOf } from '#fields';
 
 /** The declared types of the columns of a table, by name. */
 type Columns = ReadonlyMap<string, string>;

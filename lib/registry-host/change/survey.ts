@@ -1,22 +1,22 @@
-import { readCertificates, type HostCertificates } from '../certificates/certificates.ts';
+import { join } from 'node:path';
+import { measureFree } from '#content/files';
 import type { HostCommands, HostFiles } from '#node/machine';
+import { readCertificates, type HostCertificates } from '../certificates/certificates.ts';
+import { findRenewals, type RenewalNeed, type RenewalOptions } from '../certificates/renewal.ts';
+import type { DetectedInstallation } from '../detect/detect.ts';
+import { readState } from '../detect/registryState.ts';
 import {
   defaultSqliteStorage,
   releaseComponents,
   type HostAccess,
   type ReleaseComponent,
 } from '../installation/installation.ts';
-import type { DetectedInstallation } from '../detect/detect.ts';
-import { listImageChanges, planUpgrade, type UpgradePlan } from './plan.ts';
-import { listMissingUnits } from '../releases/missingUnits.ts';
-import { findUnmetNeeds } from './readiness.ts';
-import { findImage, type RegistryRelease, type TargetImages } from '../releases/images.ts';
-import { readState } from '../detect/registryState.ts';
-import { findRenewals, type RenewalNeed, type RenewalOptions } from '../certificates/renewal.ts';
-import { join } from 'node:path';
-import { measureFree } from '#content/files';
 import { stateFolderOf } from '../installation/stateFolder.ts';
+import { findImage, type RegistryRelease, type TargetImages } from '../releases/images.ts';
+import { listMissingUnits } from '../releases/missingUnits.ts';
 import { findDatabase } from './databaseKind.ts';
+import { listImageChanges, planUpgrade, type UpgradePlan } from './plan.ts';
+import { findUnmetNeeds } from './readiness.ts';
 import { UpgradeRecords } from './upgradeRecords.ts';
 
 /** The input of a survey. */

@@ -2,10 +2,9 @@ import { rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Context } from '#context';
 import { isPluginError, PluginError } from '#errors';
-import { checkWritable, removeFile } from '../installation/fileChange.ts';
 import type { HostCommands, Scope, HostFiles } from '#node/machine';
-import type { Inherited } from '../installation/installation.ts';
 import { configMountOf, findCommand, mountOf } from '../detect/detect.ts';
+import { valuesOf, type PodmanCommand } from '../detect/podmanCommand.ts';
 import {
   readKept,
   removeKept,
@@ -15,7 +14,8 @@ import {
   type DetectOptions,
   type ScopedUnits,
 } from '../detect/scopes.ts';
-import { valuesOf, type PodmanCommand } from '../detect/podmanCommand.ts';
+import { checkWritable, removeFile } from '../installation/fileChange.ts';
+import type { Inherited } from '../installation/installation.ts';
 import { stateFolderOf, takeStateLock } from '../installation/stateFolder.ts';
 import type { ExecutionRequest } from './openRegistry.ts';
 import { rollbackContainers, rollbackTags } from './upgradeJournal.ts';

@@ -1,11 +1,13 @@
-import { PluginError } from '#errors';
-import type { Context } from '#context';
 import type { Digest } from '#content/oci';
-import { findDatabase } from './databaseKind.ts';
-import { changeRegistry, resumeUnfinished } from './execution.ts';
-import { lockRegistry, type ExecutionRequest } from './openRegistry.ts';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
+import type { HostFiles } from '#node/machine';
+import { originAfter, renewCertificates, type RenewalOptions } from '../certificates/renewal.ts';
+import { editQuayConfiguration } from '../detect/configuration.ts';
+import { detectInstallation, type DetectedInstallation } from '../detect/detect.ts';
+import { valuesOf } from '../detect/podmanCommand.ts';
+import { describeState } from '../detect/registryState.ts';
 import type { FileChange } from '../installation/fileChange.ts';
-import { requireHealth } from './health.ts';
 import {
   loadImages,
   type ImageChange,
@@ -13,18 +15,16 @@ import {
   type RegistryRelease,
   type TargetImages,
 } from '../releases/images.ts';
-import { editQuayConfiguration } from '../detect/configuration.ts';
-import { detectInstallation, type DetectedInstallation } from '../detect/detect.ts';
-import type { HostFiles } from '#node/machine';
+import { listMissingUnits, writeMissingUnits } from '../releases/missingUnits.ts';
+import { findDatabase } from './databaseKind.ts';
+import { changeRegistry, resumeUnfinished } from './execution.ts';
+import { requireHealth } from './health.ts';
 import { prepareMigration } from './migration.ts';
 import { sqliteUri } from './migrationPlan.ts';
-import { listMissingUnits, writeMissingUnits } from '../releases/missingUnits.ts';
+import { lockRegistry, type ExecutionRequest } from './openRegistry.ts';
 import { isUpToDate, requireFeasible, type UpgradePlan } from './plan.ts';
-import { valuesOf } from '../detect/podmanCommand.ts';
 import { requireReadiness } from './readiness.ts';
-import { describeState } from '../detect/registryState.ts';
 import { findReplaced } from './replacedImages.ts';
-import { originAfter, renewCertificates, type RenewalOptions } from '../certificates/renewal.ts';
 import { listMissingSecrets } from './secrets.ts';
 import { surveyHost, type RegistrySurvey } from './survey.ts';
 import type { RetiredUnits, UpgradeJournal } from './upgradeJournal.ts';

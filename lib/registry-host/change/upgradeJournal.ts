@@ -1,12 +1,12 @@
-import type { ImageRename } from '../releases/images.ts';
 import { dirname, join } from 'node:path';
+import { parseJson } from '#content/oci';
 import { PluginError } from '#errors';
 import { fieldsWith, isCount, isFlag, isText, listWith, optional, type Test } from '#fields';
-import { parseJson } from '#content/oci';
-import { certificatePathsOf, type Installation } from '../installation/installation.ts';
-import type { FileAttributes, FileChange } from '../installation/fileChange.ts';
 import { unitNames } from '../detect/scopes.ts';
+import type { FileAttributes, FileChange } from '../installation/fileChange.ts';
+import { certificatePathsOf, type Installation } from '../installation/installation.ts';
 import { stateFolderOf } from '../installation/stateFolder.ts';
+import type { ImageRename } from '../releases/images.ts';
 
 /**
  * The phase of a change. Forward: `writing` until the database is copied, `replacing` until another one has its place

@@ -1,6 +1,9 @@
 import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
+import { parseJson } from '#content/oci';
 import { PluginError } from '#errors';
+import { isText, listWith } from '#fields';
+import type { ConfinedPath, HostFiles } from '#node/machine';
 import {
   checkWritable,
   readWithAttributes,
@@ -11,7 +14,6 @@ import {
   type FileChange,
   type FileCopy,
 } from '../installation/fileChange.ts';
-import type { ConfinedPath, HostFiles } from '#node/machine';
 import { StateFolder } from '../installation/stateFolder.ts';
 import {
   folderOfFile,
@@ -23,8 +25,6 @@ import {
   type UpgradeJournal,
   type UpgradePhase,
 } from './upgradeJournal.ts';
-import { isText, listWith } from '#fields';
-import { parseJson } from '#content/oci';
 
 const journalName = 'journal.json';
 

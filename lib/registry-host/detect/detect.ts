@@ -1,12 +1,12 @@
 import { join } from 'node:path';
 import { PluginError } from '#errors';
-import { publishedPort, readQuayConfiguration, splitHostname, type Configuration } from './configuration.ts';
 import type { HostFiles } from '#node/machine';
 import type { Addition, Component, Inherited, Installation } from '../installation/installation.ts';
+import { mirrorRegistryVersion, quayVersionOf } from '../installation/versions.ts';
+import { publishedPort, readQuayConfiguration, splitHostname, type Configuration } from './configuration.ts';
 import { parsePodmanCommand, publishesOf, valuesOf, type PodmanCommand } from './podmanCommand.ts';
 import { findUnits, type DetectOptions } from './scopes.ts';
 import { settingsOf, type Unit, type Word } from './units.ts';
-import { mirrorRegistryVersion, quayVersionOf } from '../installation/versions.ts';
 
 type Commands = Partial<Record<Component, PodmanCommand>>;
 

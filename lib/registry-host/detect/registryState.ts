@@ -1,12 +1,12 @@
 import { X509Certificate } from 'node:crypto';
 import { join } from 'node:path';
-import { fieldsWith, isFields, isText, listWith, optional, type Test } from '#fields';
 import { parseJson } from '#content/oci';
-import { certificatePathsOf, type Installation, type ReleaseComponent } from '../installation/installation.ts';
-import { sha256Of, type FileChange } from '../installation/fileChange.ts';
+import { fieldsWith, isFields, isText, listWith, optional, type Test } from '#fields';
 import type { HostFiles } from '#node/machine';
-import type { DetectedInstallation } from './detect.ts';
+import { sha256Of, type FileChange } from '../installation/fileChange.ts';
+import { certificatePathsOf, type Installation, type ReleaseComponent } from '../installation/installation.ts';
 import { StateFolder } from '../installation/stateFolder.ts';
+import type { DetectedInstallation } from './detect.ts';
 
 /** The record of the last change by this program. A rollback restores the previous record. */
 export interface RegistryState {

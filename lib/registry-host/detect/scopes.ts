@@ -1,10 +1,10 @@
 import { join } from 'node:path';
-import { PluginError } from '#errors';
-import type { HostFiles, ConfinedPath, Scope } from '#node/machine';
-import { parseUnitFile, type Unit, type UnitFile } from './units.ts';
-import { fieldsWith, isText, listWith, type Test } from '#fields';
-import { removeFile, replaceFile } from '../installation/fileChange.ts';
 import { parseJson } from '#content/oci';
+import { PluginError } from '#errors';
+import { fieldsWith, isText, listWith, type Test } from '#fields';
+import type { HostFiles, ConfinedPath, Scope } from '#node/machine';
+import { removeFile, replaceFile } from '../installation/fileChange.ts';
+import { parseUnitFile, type Unit, type UnitFile } from './units.ts';
 
 /** The places to search for an installation. */
 export interface DetectOptions {

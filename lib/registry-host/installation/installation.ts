@@ -1,7 +1,7 @@
-import type { HostCommands, Scope, HostFiles } from '#node/machine';
 import { isIPv6 } from 'node:net';
 import { join } from 'node:path';
 import type { Reference } from '#content/oci';
+import type { HostCommands, Scope, HostFiles } from '#node/machine';
 
 /** The files and the programs of a host. */
 export interface HostAccess {

@@ -1,10 +1,10 @@
 import type { Stats } from 'node:fs';
 import { rename, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { PluginError } from '#errors';
 import { describeWriteError, takeLock } from '#content/files';
-import { passMissing, replaceFile } from './fileChange.ts';
+import { PluginError } from '#errors';
 import type { ConfinedPath, HostFiles, HostFolder } from '#node/machine';
+import { passMissing, replaceFile } from './fileChange.ts';
 import type { Installation } from './installation.ts';
 
 /** Files and folders in the state of this program that only a run in progress needs. */

@@ -1,10 +1,10 @@
 import { stat } from 'node:fs/promises';
 import type { Bundle } from '#bundle/open';
+import type { Digest } from '#content/oci';
 import type { Context } from '#context';
 import { isPluginError, PluginError } from '#errors';
-import type { Architecture } from '#release/version';
-import type { Digest } from '#content/oci';
 import type { HostCommands, HostFiles } from '#node/machine';
+import type { Architecture } from '#release/version';
 import { releaseComponents, type Installation, type ReleaseComponent } from '../installation/installation.ts';
 
 /** The images in podman after loading. */

@@ -1,18 +1,18 @@
 import { createHash } from 'node:crypto';
-import { pipeline, Transform } from 'node:stream';
 import { basename } from 'node:path';
+import { pipeline, Transform } from 'node:stream';
 import { createGunzip } from 'node:zlib';
+import { readTarStream, type StreamedFile } from '#content/archive';
+import { readFileContent } from '#content/files';
+import type { Digest } from '#content/oci';
 import type { Context } from '#context';
 import { isPluginError, messageOf, PluginError } from '#errors';
-import type { Digest } from '#content/oci';
-import type { Architecture } from '#release/version';
-import { readFileContent } from '#content/files';
-import { readTarStream, type StreamedFile } from '#content/archive';
 import type { HostCommands } from '#node/machine';
-import { requireImage, type ImageChange, type RegistryRelease, type TargetImages } from './images.ts';
+import type { Architecture } from '#release/version';
 import { releaseComponents, type ReleaseComponent } from '../installation/installation.ts';
-import { requireDigest } from './registryBundle.ts';
 import { mirrorRegistryVersion, quayVersionOf, compareTags } from '../installation/versions.ts';
+import { requireImage, type ImageChange, type RegistryRelease, type TargetImages } from './images.ts';
+import { requireDigest } from './registryBundle.ts';
 
 const componentOf = new Map<string, ReleaseComponent>(releaseComponents.map((name) => [`${name}.tar`, name]));
 const gzipMagic = Buffer.from([0x1f, 0x8b]);

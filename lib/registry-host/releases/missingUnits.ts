@@ -1,9 +1,9 @@
 import { join } from 'node:path';
+import type { HostCommands, HostFiles } from '#node/machine';
 import { missingUnitsOf, type DetectedInstallation } from '../detect/detect.ts';
 import { replaceFile } from '../installation/fileChange.ts';
-import type { TargetImages } from './images.ts';
 import { imagesOfVersion } from '../installation/versions.ts';
-import type { HostCommands, HostFiles } from '#node/machine';
+import type { TargetImages } from './images.ts';
 
 /** A unit that another one requires and that is missing. */
 export interface MissingUnit {

@@ -1,15 +1,15 @@
 import { join } from 'node:path';
 import { gatherContents, writeBundle, layOutBundle, type BundleOrigin } from '#bundle/create';
 import type { BundleImage, BundleMetadata } from '#bundle/metadata';
-import type { Context } from '#context';
-import { PluginError, firstMessage } from '#errors';
-import { isIndex, parseManifest, type Digest, formatReference, parseReference } from '#content/oci';
-import { componentTag, goArchitecture, releaseTag, type Architecture } from '#release/version';
-import { readContent } from '#content/store';
-import { releaseComponents, type ReleaseComponent } from '../installation/installation.ts';
-import type { TargetImages } from './images.ts';
 import { type Bundle, readDigestFile } from '#bundle/open';
 import { scanContent, Walk } from '#bundle/verify';
+import { isIndex, parseManifest, type Digest, formatReference, parseReference } from '#content/oci';
+import { readContent } from '#content/store';
+import type { Context } from '#context';
+import { PluginError, firstMessage } from '#errors';
+import { componentTag, goArchitecture, releaseTag, type Architecture } from '#release/version';
+import { releaseComponents, type ReleaseComponent } from '../installation/installation.ts';
+import type { TargetImages } from './images.ts';
 
 /** The content and destination of a bundle. */
 interface RegistryBundleRequest {

@@ -1,8 +1,10 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Context } from '#context';
-import { ignoring, PluginError, isPluginError } from '#errors';
+import { Readable } from 'node:stream';
+import { openBundle, type Bundle } from '#bundle/open';
+import { copyImages, type Image } from '#content/copy';
 import { type Reference, isIndex, parseManifest, sumSizes, hexOf, type Digest } from '#content/oci';
+import { serveContent, type ContentServer } from '#content/server';
 import {
   parseLocation,
   OciLayout,
@@ -13,7 +15,12 @@ import {
   releaseRepository,
   ImageGraphReader,
 } from '#content/store';
-import { isInstallerArchive, openInstallerRelease } from './installerRelease.ts';
+import type { Context } from '#context';
+import { ignoring, PluginError, isPluginError } from '#errors';
+import type { HostCommands } from '#node/machine';
+import { parseArchitecture } from '#release/version';
+import type { ReleaseComponent } from '../installation/installation.ts';
+import { compareTags } from '../installation/versions.ts';
 import {
   type RegistryRelease,
   type TargetImages,
@@ -21,16 +28,9 @@ import {
   type ImageChange,
   type ReleaseImage,
 } from './images.ts';
-import { openBundle, type Bundle } from '#bundle/open';
-import { parseArchitecture } from '#release/version';
+import { isInstallerArchive, openInstallerRelease } from './installerRelease.ts';
 import { imagesOfBundle, checkRegistryBundle } from './registryBundle.ts';
 import { invalidRelease, readReleaseList, formatReleaseList } from './releaseList.ts';
-import { compareTags } from '../installation/versions.ts';
-import { serveContent, type ContentServer } from '#content/server';
-import type { HostCommands } from '#node/machine';
-import type { ReleaseComponent } from '../installation/installation.ts';
-import { Readable } from 'node:stream';
-import { copyImages, type Image } from '#content/copy';
 
 /** A repository of a registry, open for reading. */
 export interface OpenedRepository {

@@ -1,5 +1,5 @@
-import { PluginError } from '#errors';
 import { mediaTypes, parseManifest, type Descriptor, digestOf, type Digest } from '#content/oci';
+import { PluginError } from '#errors';
 import { architectures, goArchitecture, type Architecture } from '#release/version';
 import { releaseComponents, type ReleaseComponent } from '../installation/installation.ts';
 

@@ -1,10 +1,10 @@
 import { basename, dirname } from 'node:path/posix';
 import { isFile, readLayer, type LayerEntry } from '#content/archive';
+import { type Descriptor, type Digest, parseJson } from '#content/oci';
+import { type BaseImage, readContent, readImageManifest } from '#content/store';
 import type { Context } from '#context';
 import { PluginError } from '#errors';
 import { fieldsAt, fieldsOf, textsOf, isFields, listOf, textOf, type Fields } from '#fields';
-import { type Descriptor, type Digest, parseJson } from '#content/oci';
-import { type BaseImage, readContent, readImageManifest } from '#content/store';
 import { DocumentSplitter, type CatalogDocument } from './documentSplitter.ts';
 
 /** A catalog of operators in an image: a file-based catalog, as `opm` defines it. */

@@ -1,9 +1,9 @@
 import { makeLayer } from '#content/archive';
+import { isIndex, type Digest } from '#content/oci';
+import { deriveImage, listPlatforms, type BaseImage, type DerivedImage, readImageManifest } from '#content/store';
 import type { Context } from '#context';
 import { PluginError } from '#errors';
 import { fieldsAt } from '#fields';
-import { isIndex, type Digest } from '#content/oci';
-import { deriveImage, listPlatforms, type BaseImage, type DerivedImage, readImageManifest } from '#content/store';
 import { readCatalog, readPackageDocuments, type Catalog, packageOf } from './catalog.ts';
 import type { CatalogDocument } from './documentSplitter.ts';
 import { selectOperators, type OperatorRequest, type SelectedPackage, type Selection } from './selection.ts';

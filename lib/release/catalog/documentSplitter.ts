@@ -1,7 +1,7 @@
 import type { EntryContent } from '#content/archive';
-import { messageOf, PluginError } from '#errors';
-import { parseJson } from '#content/oci';
 import { readDocuments } from '#content/files';
+import { parseJson } from '#content/oci';
+import { messageOf, PluginError } from '#errors';
 
 /** One document of a file-based catalog: its value, and its text as JSON. */
 export interface CatalogDocument {

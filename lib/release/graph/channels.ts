@@ -1,7 +1,7 @@
+import { readDocuments } from '#content/files';
 import { checkInterrupted, type Context } from '#context';
 import { asFailure, PluginError } from '#errors';
 import { fieldsOf } from '#fields';
-import { readDocuments } from '#content/files';
 import { channelsOf, compareVersions, isSameMinor, isVersion, parseVersion, type Architecture } from '../version.ts';
 import { listGraphs, readChannel, type ResolveOptions } from './graph.ts';
 import { fetchGraphData, readGraphData, type GraphData } from './graphArchive.ts';

@@ -1,7 +1,7 @@
+import { formatUrl, type FetchFile } from '#content/http';
+import { formatReference, parseReference, parseJson } from '#content/oci';
 import { checkInterrupted, type Context } from '#context';
 import { asFailure, messageOf, PluginError } from '#errors';
-import { formatReference, parseReference, parseJson } from '#content/oci';
-import { formatUrl, type FetchFile } from '#content/http';
 import { channelsOf, goArchitecture, parseVersion, releaseTag, unknownVersion, type Architecture } from '../version.ts';
 import { parseUpdateGraph, type GraphNode, type UpdateGraph } from './updateGraph.ts';
 

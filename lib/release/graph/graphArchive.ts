@@ -3,13 +3,13 @@ import { Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { createGunzip } from 'node:zlib';
 import { Parser, type ReadEntry } from 'tar';
-import { isPluginError, messageOf, PluginError } from '#errors';
-import { formatUrl, type FetchFile } from '#content/http';
-import { readSmallFile } from '#content/files';
-import type { Context } from '#context';
-import { deriveImage, type BaseImage, type DerivedImage, type Layer } from '#content/store';
 import { makeLayer } from '#content/archive';
+import { readSmallFile } from '#content/files';
+import { formatUrl, type FetchFile } from '#content/http';
 import { hexOf, type Digest } from '#content/oci';
+import { deriveImage, type BaseImage, type DerivedImage, type Layer } from '#content/store';
+import type { Context } from '#context';
+import { isPluginError, messageOf, PluginError } from '#errors';
 
 /** The URL of the graph data of all releases, a gzipped tar. */
 const publicGraphData = 'https://api.openshift.com/api/upgrades_info/graph-data';

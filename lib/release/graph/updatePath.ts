@@ -1,7 +1,7 @@
+import { formatUrl } from '#content/http';
 import { checkInterrupted, type Context } from '#context';
 import { PluginError } from '#errors';
 import { listBelow } from '#text';
-import { formatUrl } from '#content/http';
 import { channelSeries, compareVersions, isOlder, parseVersion, type Architecture } from '../version.ts';
 import { listGraphs, pullspecOf, readChannel, type ResolveOptions } from './graph.ts';
 import { findUpdatePath, mergeGraphs, type GraphEdge, type UpdateGraph, type UpdateRisk } from './updateGraph.ts';

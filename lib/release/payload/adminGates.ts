@@ -1,7 +1,7 @@
 import type { Context } from '#context';
 import { fieldsOf } from '#fields';
-import { type PayloadFiles, readPayloadObjects } from './payload.ts';
 import { compareVersions, isOlder, isSameMinor } from '../version.ts';
+import { type PayloadFiles, readPayloadObjects } from './payload.ts';
 
 /**
  * A gate of a release: an administrator must acknowledge it before the cluster is updated to another minor version

@@ -1,9 +1,9 @@
 import type { Context } from '#context';
 import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
+import { isImagePolicy, readImagePolicy, type ImagePolicy } from '../sigstore/imagePolicy.ts';
+import { majorOf } from '../version.ts';
 import { exclusionOf, featureSets, listedFeatureSets, selfManaged, type ManifestFilter } from './manifestFilter.ts';
 import { type PayloadFiles, readPayloadObjects } from './payload.ts';
-import { majorOf } from '../version.ts';
-import { isImagePolicy, readImagePolicy, type ImagePolicy } from '../sigstore/imagePolicy.ts';
 
 /** The feature gates that a release lists for one feature set. */
 interface ListedGates {

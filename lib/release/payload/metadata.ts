@@ -1,7 +1,7 @@
-import { PluginError, messageOf } from '#errors';
 import { type Digest, formatReference, parseReference, type Reference, parseJson } from '#content/oci';
-import type { PayloadFiles } from './payload.ts';
+import { PluginError, messageOf } from '#errors';
 import { parseVersion } from '../version.ts';
+import type { PayloadFiles } from './payload.ts';
 
 /** One image of a release. */
 export interface ComponentImage {

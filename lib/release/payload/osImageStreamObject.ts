@@ -1,7 +1,7 @@
 import { PluginError } from '#errors';
 import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '#fields';
-import type { OSImageStreams, OSImageStreamSet } from './osImageStreams.ts';
 import { majorOf } from '../version.ts';
+import type { OSImageStreams, OSImageStreamSet } from './osImageStreams.ts';
 
 /** What decides the default stream in a cluster. */
 export interface StreamCluster {

@@ -1,13 +1,13 @@
+import { isFile, readLayer } from '#content/archive';
+import { isIndex, type Manifest, parseReference, type Reference, parseJson } from '#content/oci';
+import { readContent, readImageManifest, type ContentSource } from '#content/store';
 import type { Context } from '#context';
 import { asFailure, PluginError } from '#errors';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '#fields';
-import { isIndex, type Manifest, parseReference, type Reference, parseJson } from '#content/oci';
-import { readContent, readImageManifest, type ContentSource } from '#content/store';
+import { readPayloadManifests, type Release } from '../release.ts';
 import { readFeatureSets } from './featureGates.ts';
 import { readImageReferences } from './metadata.ts';
 import type { PayloadFiles } from './payload.ts';
-import { readPayloadManifests, type Release } from '../release.ts';
-import { isFile, readLayer } from '#content/archive';
 
 /** An operating system for nodes with its extensions, by digest: an entry of `status.availableStreams`. */
 export interface OSImageStreamSet {

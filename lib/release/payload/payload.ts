@@ -1,10 +1,10 @@
 import { isFile, readLayer, type EntryContent, type LayerEntry } from '#content/archive';
-import type { Context } from '#context';
-import { PluginError, messageOf } from '#errors';
+import { readDocuments } from '#content/files';
 import { type Descriptor, type Manifest, parseJson } from '#content/oci';
 import type { ContentSource } from '#content/store';
+import type { Context } from '#context';
+import { PluginError, messageOf } from '#errors';
 import { fieldsOf, isFields, type Fields } from '#fields';
-import { readDocuments } from '#content/files';
 
 /**
  * The files of a payload's `release-manifests` folder by their names, in the order of the archive, from the top layer.

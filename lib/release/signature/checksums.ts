@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { messageOf, PluginError } from '#errors';
 import { readSmallFile } from '#content/files';
+import { messageOf, PluginError } from '#errors';
 import type { Keyring } from './keyring.ts';
 import { verifyDetached, type FileSigner } from './signature.ts';
 

@@ -1,5 +1,5 @@
-import { messageOf, PluginError } from '#errors';
 import { readSmallFile } from '#content/files';
+import { messageOf, PluginError } from '#errors';
 import { readKeys } from './keyring.ts';
 import { fingerprintOf } from './signature.ts';
 

@@ -1,7 +1,7 @@
 import type { Key } from 'openpgp';
+import { readSmallFile } from '#content/files';
 import type { Context } from '#context';
 import { PluginError, messageOf } from '#errors';
-import { readSmallFile } from '#content/files';
 import { fingerprintOf } from './signature.ts';
 
 /** Red Hat’s release key 2, which signs OpenShift releases. It is trusted from every source. */

@@ -1,7 +1,7 @@
 import { createHash, verify, createPublicKey, type KeyObject } from 'node:crypto';
 import type { Key, KeyID, PublicKeyPacket, Subkey } from 'openpgp';
-import { messageOf } from '#errors';
 import type { Digest } from '#content/oci';
+import { messageOf } from '#errors';
 import {
   SignatureRefusal,
   type RefusalKind,

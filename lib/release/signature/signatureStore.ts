@@ -1,11 +1,11 @@
 import { stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { readSmallFile } from '#content/files';
+import { isHttp, type FetchFile, formatUrl } from '#content/http';
+import { hexOf, type Digest } from '#content/oci';
 import { checkInterrupted, type Context } from '#context';
 import { asFailure, ignoring, PluginError } from '#errors';
-import { hexOf, type Digest } from '#content/oci';
-import { isHttp, type FetchFile, formatUrl } from '#content/http';
-import { readSmallFile } from '#content/files';
 
 /** The response of a signature store. */
 export interface StoreAnswer {

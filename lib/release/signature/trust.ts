@@ -1,9 +1,9 @@
+import type { FetchFile } from '#content/http';
+import type { Digest } from '#content/oci';
 import type { Context } from '#context';
 import { PluginError } from '#errors';
-import type { Digest } from '#content/oci';
 import type { Keyring } from './keyring.ts';
 import { verifySignature, type RejectedSignature, type VerifiedSignature } from './signature.ts';
-import type { FetchFile } from '#content/http';
 import { findSignatures, type StoreAnswer } from './signatureStore.ts';
 
 /** The keys and signatures for judging a release. */

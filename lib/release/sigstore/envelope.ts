@@ -1,6 +1,6 @@
 import { constants, createPublicKey, sign, verify, type KeyObject } from 'node:crypto';
-import { fieldsOf, isFields, listOf } from '#fields';
 import { parseJson } from '#content/oci';
+import { fieldsOf, isFields, listOf } from '#fields';
 import { readPolicyKey } from './policyKey.ts';
 
 /** A signed content: a DSSE envelope (secure-systems-lab/dsse, version 1). Nothing in it is verified. */

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
-import { fieldsAt } from '#fields';
 import { formatReference, type Reference, parseReference } from '#content/oci';
+import { fieldsAt } from '#fields';
 import { readTrustRoot, type TrustRoot } from './trustRoot.ts';
 
 /** A policy for signatures of the images in some scopes (config.openshift.io ClusterImagePolicy, ImagePolicy). */

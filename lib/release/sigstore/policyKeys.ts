@@ -1,5 +1,5 @@
-import { messageOf, PluginError } from '#errors';
 import { readSmallFile } from '#content/files';
+import { messageOf, PluginError } from '#errors';
 import type { ImagePolicy } from './imagePolicy.ts';
 import { readPolicyKey } from './policyKey.ts';
 

@@ -1,5 +1,3 @@
-import { checkInterrupted, type Context } from '#context';
-import { ignoring, PluginError, nameSome } from '#errors';
 import { RequestLimiter } from '#content/http';
 import {
   attachmentTag,
@@ -11,6 +9,8 @@ import {
   type Reference,
 } from '#content/oci';
 import { type StoredManifests, readContent, readImageManifest, type ContentSource } from '#content/store';
+import { checkInterrupted, type Context } from '#context';
+import { ignoring, PluginError, nameSome } from '#errors';
 import { isEnforcedByDefault, policiesFor, type ImagePolicy } from './imagePolicy.ts';
 import { payloadLimit, payloadType, findSignatureFault, type SignedImage } from './sigstoreSignature.ts';
 

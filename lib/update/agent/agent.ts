@@ -1,18 +1,18 @@
 import type { VerifyTrust } from '#bundle/open';
+import type { Cluster } from '#cluster/client';
 import type { Context } from '#context';
-import { BundleCache } from './bundleCache.ts';
+import { readMirrorState } from '../record/nodeReport.ts';
 import { AgentBackup } from './agentBackup.ts';
 import { AgentImages } from './agentImages.ts';
 import { AgentLoop } from './agentLoop.ts';
-import { serveMetrics } from './agentMetrics.ts';
-import { AgentScreen, type AgentScreenOptions } from './agentScreen.ts';
 import { AgentMedia, type AgentMediaOptions } from './agentMedia.ts';
+import { serveMetrics } from './agentMetrics.ts';
 import { AgentPeers, connectToPeers } from './agentPeers.ts';
-import { DriveReports } from './driveReports.ts';
+import { AgentScreen, type AgentScreenOptions } from './agentScreen.ts';
 import { AgentServer, type AgentServerOptions } from './agentServer.ts';
+import { BundleCache } from './bundleCache.ts';
+import { DriveReports } from './driveReports.ts';
 import { ImageServing } from './imageServing.ts';
-import { readMirrorState } from '../record/nodeReport.ts';
-import type { Cluster } from '#cluster/client';
 
 /** Settings of a node agent. */
 export interface AgentSettings {

@@ -1,8 +1,8 @@
-import type { Context } from '#context';
 import type { Cluster } from '#cluster/client';
 import { clusterVersionReference, readClusterVersion } from '#cluster/version';
-import type { Host } from '#node/machine';
+import type { Context } from '#context';
 import { backUpCluster, listBackups, measureDatabase } from '#node/clusterBackup';
+import type { Host } from '#node/machine';
 import { isRecentBackup, type BackupReport } from '../record/nodeReport.ts';
 import type { UpgradeBundle } from '../record/upgradeBundle.ts';
 import { AgentJob } from './agentJob.ts';

@@ -1,9 +1,9 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Bundle, describeMissingBlobs } from '#bundle/open';
+import { measureFree } from '#content/files';
 import type { Context } from '#context';
 import { ignoreFailure, PluginError, nameSome } from '#errors';
-import { measureFree } from '#content/files';
 import {
   stayAboveFloor,
   HostStorage,

@@ -1,27 +1,16 @@
 import { basename, join } from 'node:path';
-import type { Context } from '#context';
-import { ignoreFailure, isPluginError } from '#errors';
-import type { FoundBundle } from '#node/media';
-import { sumSizes, isDigest, type Digest, digestIn } from '#content/oci';
-import { mirrorFolder } from '#node/machine';
-import type { AgentMedia } from './agentMedia.ts';
-import { AgentNode, type AgentTools } from './agentNode.ts';
-import { describeFound } from './mediaStates.ts';
-import type { DriveReports } from './driveReports.ts';
-import type { NodeFacts } from './nodeState.ts';
-import type { AgentState } from './agentMetrics.ts';
-import type { AgentScreen } from './agentScreen.ts';
-import { AgentReport } from './agentReport.ts';
-import { UpgradeBundleReader } from './upgradeBundleReader.ts';
 import type { Cluster } from '#cluster/client';
 import { clusterVersionReference, listNeededReleases } from '#cluster/version';
+import { sumSizes, isDigest, type Digest, digestIn } from '#content/oci';
+import type { Context } from '#context';
+import { ignoreFailure, isPluginError } from '#errors';
+import { mirrorFolder } from '#node/machine';
+import type { FoundBundle } from '#node/media';
 import { readNode, isControlPlane, servesPins } from '#readiness/nodes';
+import { chooseFacts } from '../record/extraImages.ts';
 import { readMirrorContent, type MirrorContent } from '../record/mirrorContent.ts';
 import type { MirrorState, NodeReport, Proposal } from '../record/nodeReport.ts';
-import { chooseFacts } from '../record/extraImages.ts';
 import { chooseProposal } from '../record/proposal.ts';
-import { reasonOfUpdate, type ScreenReason } from '../screen/screenCode.ts';
-import { plainVersion, type ScreenFacts } from '../screen/screenText.ts';
 import {
   activeBundle,
   lastCompleted,
@@ -30,6 +19,17 @@ import {
   type NodeProgress,
   type UpgradeBundle,
 } from '../record/upgradeBundle.ts';
+import { reasonOfUpdate, type ScreenReason } from '../screen/screenCode.ts';
+import { plainVersion, type ScreenFacts } from '../screen/screenText.ts';
+import type { AgentMedia } from './agentMedia.ts';
+import type { AgentState } from './agentMetrics.ts';
+import { AgentNode, type AgentTools } from './agentNode.ts';
+import { AgentReport } from './agentReport.ts';
+import type { AgentScreen } from './agentScreen.ts';
+import type { DriveReports } from './driveReports.ts';
+import { describeFound } from './mediaStates.ts';
+import type { NodeFacts } from './nodeState.ts';
+import { UpgradeBundleReader } from './upgradeBundleReader.ts';
 
 /** Options of an AgentLoop. */
 export interface AgentLoopOptions {

@@ -1,8 +1,10 @@
 import { realpath, stat, readFile } from 'node:fs/promises';
 import { basename, dirname, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { readHolder } from '#content/files';
 import type { Context } from '#context';
 import { asFailure, isPluginError, messageOf } from '#errors';
+import { pathOnHost, type Host, runProgram } from '#node/machine';
 import {
   DeviceEvents,
   Media,
@@ -18,8 +20,6 @@ import {
   type RejectedKind,
   type WrittenReport,
 } from '#node/media';
-import { pathOnHost, type Host, runProgram } from '#node/machine';
-import { readHolder } from '#content/files';
 
 /** The places where an agent searches for bundles. */
 export interface AgentMediaOptions extends MediaOptions {

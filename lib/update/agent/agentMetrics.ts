@@ -1,6 +1,6 @@
-import type { Context } from '#context';
 import { deriveBearerToken } from '#content/http';
 import { serveContent, type ContentServer, type ServedFile } from '#content/server';
+import type { Context } from '#context';
 import type { MirrorState } from '../record/nodeReport.ts';
 import { nodePhases, type NodeProgress } from '../record/upgradeBundle.ts';
 

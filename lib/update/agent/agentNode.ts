@@ -1,12 +1,13 @@
+import { sumSizes, type Digest } from '#content/oci';
 import type { Context, TransferEvent } from '#context';
 import { asFailure, ignoreFailure, isPluginError, messageOf } from '#errors';
 import type { FoundBundle } from '#node/media';
-import { sumSizes, type Digest } from '#content/oci';
 import { serveBaseBlobs } from '#node/transfer';
 import { type BundleFacts, describeMismatch, parseOutline } from '../record/bundleFacts.ts';
-import type { NodeReport } from '../record/nodeReport.ts';
 import { chooseFacts } from '../record/extraImages.ts';
+import type { NodeReport } from '../record/nodeReport.ts';
 import { isAtLeast, needsFacts, type NodeProgress, type UpgradeBundle } from '../record/upgradeBundle.ts';
+import type { ScreenFacts } from '../screen/screenText.ts';
 import type { AgentBackup } from './agentBackup.ts';
 import type { AgentImages } from './agentImages.ts';
 import { AgentJob, WorkShare } from './agentJob.ts';
@@ -14,7 +15,6 @@ import type { AgentPeers, FetchOutcome } from './agentPeers.ts';
 import type { AgentServer } from './agentServer.ts';
 import type { BundleCache, CachedBundle } from './bundleCache.ts';
 import { isContentFault, type ImageServing } from './imageServing.ts';
-import type { ScreenFacts } from '../screen/screenText.ts';
 import { describeFound, MediaStates } from './mediaStates.ts';
 import {
   chooseTask,

@@ -1,11 +1,11 @@
+import type { BlobRecord } from '#bundle/metadata';
+import type { Cluster } from '#cluster/client';
+import { Connections, clientTlsOf, derivePreSharedKey } from '#content/http';
+import { hexOf, type Digest } from '#content/oci';
 import type { Context, TransferEvent } from '#context';
 import { isPluginError, messageOf, PluginError, type ErrorCode } from '#errors';
-import type { BlobRecord } from '#bundle/metadata';
 import type { BundleOutline } from '#node/contentCheck';
 import { baseBlobsPath, replicaPath, Transfer, type WantedContent } from '#node/transfer';
-import { hexOf, type Digest } from '#content/oci';
-import { Connections, clientTlsOf, derivePreSharedKey } from '#content/http';
-import type { Cluster } from '#cluster/client';
 import { readReport, reportKind, selectOffers } from '../record/nodeReport.ts';
 import { PeerPace, PeerStandings, type PeerOutcome, type RateLimit } from './peerStandings.ts';
 

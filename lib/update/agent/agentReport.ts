@@ -1,8 +1,8 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { AgentState } from './agentMetrics.ts';
 import type { Cluster } from '#cluster/client';
 import { formatNodeReport, type NodeReport, type Proposal } from '../record/nodeReport.ts';
 import type { NodeProgress, UpgradeBundle } from '../record/upgradeBundle.ts';
+import type { AgentState } from './agentMetrics.ts';
 
 /**
  * Returns the pause between two reports if only numbers change, in milliseconds. All nodes together send at most ten

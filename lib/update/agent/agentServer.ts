@@ -2,9 +2,8 @@ import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import type { Bundle } from '#bundle/open';
-import type { Context } from '#context';
-import type { Digest } from '#content/oci';
 import { derivePreSharedKey } from '#content/http';
+import type { Digest } from '#content/oci';
 import {
   serveContent,
   type ContentServer,
@@ -12,6 +11,7 @@ import {
   type ServedFile,
   type ServeOptions,
 } from '#content/server';
+import type { Context } from '#context';
 import { peerBasePath, peerPath } from './agentPeers.ts';
 
 /**

@@ -1,9 +1,10 @@
 import { readdir, rm, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { formatBytes } from '#text';
 import { openBundle, type Bundle, addBases, addContents, listMissingBlobs, type VerifyTrust } from '#bundle/open';
+import { type Digest, digestIn } from '#content/oci';
 import type { Context } from '#context';
 import { asFailure, PluginError } from '#errors';
+import type { BundleOutline } from '#node/contentCheck';
 import { isFileOn, type FoundBundle } from '#node/media';
 import {
   checkBaseBlobs,
@@ -16,8 +17,7 @@ import {
   readOutline,
   replicaPath,
 } from '#node/transfer';
-import type { BundleOutline } from '#node/contentCheck';
-import { type Digest, digestIn } from '#content/oci';
+import { formatBytes } from '#text';
 import { copyToFile, measureRoom, sumFiles, type RetentionRoom } from '../mirror/quota.ts';
 import { gatherFacts, readFacts, readFactsOf, type BundleFacts } from '../record/bundleFacts.ts';
 

@@ -1,19 +1,19 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Context } from '#context';
-import { asFailure, isPluginError } from '#errors';
-import { fieldsOf, textOf } from '#fields';
 import type { BundleMetadata } from '#bundle/metadata';
+import type { Cluster } from '#cluster/client';
 import { nameUpdateReport, openUpdateReport } from '#config/updateReport';
 import { writeAtomically } from '#content/files';
 import { isDigest, type Digest, parseJsonIfValid } from '#content/oci';
+import type { Context } from '#context';
+import { asFailure, isPluginError } from '#errors';
+import { fieldsOf, textOf } from '#fields';
 import { identityOf, type FoundBundle, reportRegionOf } from '#node/media';
 import { encryptTo } from '#release/signature';
-import type { Cluster } from '#cluster/client';
-import { reportMap } from '../report/reportKey.ts';
-import { hasEndOf, newestAllowed, unpackReport, type PublishedReport } from '../report/publishedReport.ts';
-import type { ReportState } from '../screen/screenText.ts';
 import { hasEnded, type UpgradeBundle } from '../record/upgradeBundle.ts';
+import { hasEndOf, newestAllowed, unpackReport, type PublishedReport } from '../report/publishedReport.ts';
+import { reportMap } from '../report/reportKey.ts';
+import type { ReportState } from '../screen/screenText.ts';
 import type { AgentMedia } from './agentMedia.ts';
 import type { BundleCache } from './bundleCache.ts';
 

@@ -1,8 +1,8 @@
 import { readFile, rm } from 'node:fs/promises';
-import type { Context } from '#context';
-import { isPluginError, PluginError, type ErrorCode } from '#errors';
 import { writeAtomically } from '#content/files';
 import { repositoryIn } from '#content/oci';
+import type { Context } from '#context';
+import { isPluginError, PluginError, type ErrorCode } from '#errors';
 import { pathOnHost, type Host, mirrorFile, runProgram } from '#node/machine';
 import { redirectRuntimes, refuseOthers, findVerifyingPolicy } from '#node/runtime';
 import { imagePort, imageUnitFile, imageUnitName, mirrorUnit } from '../mirror/mirrorUnit.ts';

@@ -1,5 +1,5 @@
-import { identityOf, type FoundBundle } from '#node/media';
 import type { Digest } from '#content/oci';
+import { identityOf, type FoundBundle } from '#node/media';
 import type { BundleFacts } from '../record/bundleFacts.ts';
 
 /** The state of a medium. `unreadable`: it has the allowed bundle, but cannot be read to its end or is corrupt. */

@@ -1,13 +1,13 @@
 import type { ErrorCode, PluginError } from '#errors';
-import { isOlder } from '#release/version';
 import type { LoadOptions } from '#node/images';
 import type { FoundBundle } from '#node/media';
+import { isOlder } from '#release/version';
 import type { MirrorContent } from '../record/mirrorContent.ts';
 import type { BaseState } from '../record/nodeReport.ts';
 import { isAtLeast, mayFetch, mayLoad, phaseOf, type NodePhase, type UpgradeBundle } from '../record/upgradeBundle.ts';
+import type { ScreenReason } from '../screen/screenCode.ts';
 import type { AgentJob } from './agentJob.ts';
 import type { CachedBundle } from './bundleCache.ts';
-import type { ScreenReason } from '../screen/screenCode.ts';
 
 /** The name of a node, and its role in the cluster. */
 export interface NodeFacts {

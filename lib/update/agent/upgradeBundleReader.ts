@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { Fields } from '#fields';
 import type { Cluster } from '#cluster/client';
+import type { Fields } from '#fields';
 import {
   bundleColumns,
   phases,

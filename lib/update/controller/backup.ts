@@ -1,9 +1,9 @@
 import { readClusterVersion } from '#cluster/version';
 import { keptBackups } from '#node/clusterBackup';
 import { readNode, isControlPlane } from '#readiness/nodes';
+import { falseCondition, type BundleCondition } from '../record/conditions.ts';
 import { isRecentBackup } from '../record/nodeReport.ts';
 import { readRendered } from '../record/poolRollout.ts';
-import { falseCondition, type BundleCondition } from '../record/conditions.ts';
 import type { UpgradeBundleStatus } from '../record/upgradeBundle.ts';
 import type { Observation } from './observation.ts';
 

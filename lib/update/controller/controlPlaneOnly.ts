@@ -1,11 +1,11 @@
-import { fieldsOf } from '#fields';
 import type { StoredObject } from '#cluster/objects';
+import { fieldsOf } from '#fields';
 import { isExtendedUpdate } from '#release/version';
 import type { BundleFacts } from '../record/bundleFacts.ts';
 import { clearCondition, falseCondition, listNames, type BundleCondition } from '../record/conditions.ts';
+import { nextHop, withPhase } from '../record/extraImages.ts';
 import { type UpgradeBundle, resumeAnnotation, type HopProgress } from '../record/upgradeBundle.ts';
 import { isPaused } from './pauses.ts';
-import { nextHop, withPhase } from '../record/extraImages.ts';
 import type { Step } from './step.ts';
 
 const controlPlane = ['master', 'arbiter'];

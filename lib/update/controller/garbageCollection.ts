@@ -1,12 +1,12 @@
-import { fieldsAt, textOf } from '#fields';
 import type { Cluster } from '#cluster/client';
-import { clusterVersionReference, listNeededReleases } from '#cluster/version';
 import type { StoredObject } from '#cluster/objects';
+import { clusterVersionReference, listNeededReleases } from '#cluster/version';
 import { digestIn } from '#content/oci';
-import { keepsPoolsPaused } from './controlPlaneOnly.ts';
-import { restoreNodeChanges, restorePools } from './pauses.ts';
+import { fieldsAt, textOf } from '#fields';
 import { listOwnSets, ownership, pinnedImageSetKind } from '#readiness/nodes';
 import { activeBundle, phaseOf, type Phase, type UpgradeBundle } from '../record/upgradeBundle.ts';
+import { keepsPoolsPaused } from './controlPlaneOnly.ts';
+import { restoreNodeChanges, restorePools } from './pauses.ts';
 
 const pausing: readonly (Phase | undefined)[] = ['Loading', 'Loaded', 'Pinned', 'Upgrading'];
 /** The phases in which the next update has begun and the cluster still runs the release before it. */

@@ -1,10 +1,10 @@
-import type { KubernetesObject } from '#config/manifest';
-import { listNames, type BundleCondition } from '../record/conditions.ts';
 import { isIgnored } from '#cluster/finding';
+import type { KubernetesObject } from '#config/manifest';
 import { mayHaveAgent, nameWithoutAgent, readNode, type ClusterNode, isControlPlane } from '#readiness/nodes';
-import type { KnownProgress } from './nodeReports.ts';
+import { listNames, type BundleCondition } from '../record/conditions.ts';
 import type { BaseState } from '../record/nodeReport.ts';
 import type { NodeProgress, UpgradeBundle } from '../record/upgradeBundle.ts';
+import type { KnownProgress } from './nodeReports.ts';
 
 /** The progress of all nodes of a cluster in loading images. */
 export interface LoadState {

@@ -1,15 +1,15 @@
 import type { KeyObject } from 'node:crypto';
 import type { Cluster } from '#cluster/client';
+import type { LeaseOptions } from '#cluster/lease';
+import { timeOfEvent } from '#cluster/objects';
+import { type Digest, digestIn } from '#content/oci';
+import { fieldsOf, textOf } from '#fields';
+import type { BundleFacts } from '../record/bundleFacts.ts';
 import type { AllowedFacts } from '../record/extraImages.ts';
+import type { UpgradeBundle } from '../record/upgradeBundle.ts';
 import type { LoadState } from './loadState.ts';
 import type { KnownProgress } from './nodeReports.ts';
 import type { Site } from './readiness.ts';
-import type { UpgradeBundle } from '../record/upgradeBundle.ts';
-import type { LeaseOptions } from '#cluster/lease';
-import { type Digest, digestIn } from '#content/oci';
-import type { BundleFacts } from '../record/bundleFacts.ts';
-import { fieldsOf, textOf } from '#fields';
-import { timeOfEvent } from '#cluster/objects';
 
 /** A clock of the cluster: its time and that of this process, in milliseconds since 1970. */
 export interface ClockReading {

@@ -1,15 +1,15 @@
 import type { BundleBase } from '#bundle/metadata';
-import { conditionsOf } from '#cluster/objects';
 import { describeFinding, type Finding, ignoreFindings, nameIgnore } from '#cluster/finding';
+import { conditionsOf } from '#cluster/objects';
 import { readClusterVersion } from '#cluster/version';
 import { acknowledgements, listDueAcknowledgements } from '#readiness/preflight';
 import { describeGate, type RequiredGate } from '#release/payload';
 import type { BundleFacts } from '../record/bundleFacts.ts';
-import type { AllowedFacts } from '../record/extraImages.ts';
+import { isInstalled } from '../record/bundleRecord.ts';
 import { clearCondition, falseCondition, listNames, type BundleCondition } from '../record/conditions.ts';
+import type { AllowedFacts } from '../record/extraImages.ts';
 import { checkControlPlaneOnly } from './controlPlaneOnly.ts';
 import type { BaseGaps } from './loadState.ts';
-import { isInstalled } from '../record/bundleRecord.ts';
 import type { Observation } from './observation.ts';
 import { findObstacles } from './readiness.ts';
 import { checkRisks, formatSpecPatch } from './updateRequest.ts';

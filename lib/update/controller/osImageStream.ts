@@ -1,9 +1,11 @@
+import type { Cluster } from '#cluster/client';
 import { asFailure } from '#errors';
 import { listOf } from '#fields';
-import type { Cluster } from '#cluster/client';
+import { findWaitingController, type WaitingController } from '#readiness/preflight';
 import { readStreamTarget, needsStreams } from '#release/payload';
-import { falseCondition, type BundleCondition } from '../record/conditions.ts';
+import { shellCommand } from '#text';
 import type { BundleFacts } from '../record/bundleFacts.ts';
+import { falseCondition, type BundleCondition } from '../record/conditions.ts';
 import type { AllowedFacts } from '../record/extraImages.ts';
 import {
   osImageStreamKind,
@@ -16,8 +18,6 @@ import {
 import type { UpgradeBundle } from '../record/upgradeBundle.ts';
 import type { Observation } from './observation.ts';
 import { hasMirrorsOf, readFeatureSet } from './readiness.ts';
-import { findWaitingController, type WaitingController } from '#readiness/preflight';
-import { shellCommand } from '#text';
 
 /** The condition about the operating system streams of a release; none if it needs none. */
 export interface StreamStep {

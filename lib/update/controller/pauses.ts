@@ -1,8 +1,8 @@
-import { PluginError } from '#errors';
-import { fieldsAt, fieldsOf, textOf, type Fields } from '#fields';
 import type { Cluster } from '#cluster/client';
 import { type StoredObject, listServed } from '#cluster/objects';
 import { parseJson } from '#content/oci';
+import { PluginError } from '#errors';
+import { fieldsAt, fieldsOf, textOf, type Fields } from '#fields';
 
 /**
  * The annotations of a paused object: the UpgradeBundle for which it is paused, and its state before, as JSON of a

@@ -1,7 +1,5 @@
-import { parseDigest, digestIn } from '#content/oci';
-import type { BundleFacts } from '../record/bundleFacts.ts';
 import type { StoredObject } from '#cluster/objects';
-import { falseCondition, listNames, type BundleCondition } from '../record/conditions.ts';
+import { parseDigest, digestIn } from '#content/oci';
 import {
   isSameSet,
   listUnpinnable,
@@ -10,6 +8,8 @@ import {
   servesPins,
   type PinState,
 } from '#readiness/nodes';
+import type { BundleFacts } from '../record/bundleFacts.ts';
+import { falseCondition, listNames, type BundleCondition } from '../record/conditions.ts';
 import type { Observation } from './observation.ts';
 
 /** The observations that pinning needs. */

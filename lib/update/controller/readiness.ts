@@ -1,9 +1,9 @@
-import { fieldsOf } from '#fields';
-import { isSameMinor, parseArchitecture } from '#release/version';
 import type { Cluster } from '#cluster/client';
+import type { Finding } from '#cluster/finding';
 import { type StoredObject, listServed } from '#cluster/objects';
 import { readClusterVersion } from '#cluster/version';
-import type { Finding } from '#cluster/finding';
+import { sumSizes } from '#content/oci';
+import { fieldsOf } from '#fields';
 import {
   isPoolNode,
   readNode,
@@ -31,11 +31,11 @@ import {
   dependsOnPods,
   listServiceNamespaces,
 } from '#readiness/preflight';
+import { isSameMinor, parseArchitecture } from '#release/version';
 import type { BundleFacts } from '../record/bundleFacts.ts';
-import type { LoadState } from './loadState.ts';
 import type { NodeProgress } from '../record/upgradeBundle.ts';
+import type { LoadState } from './loadState.ts';
 import { isPaused } from './pauses.ts';
-import { sumSizes } from '#content/oci';
 
 /** The present objects of a cluster that decide about an update. */
 export interface Site {

@@ -1,14 +1,11 @@
 import { isDeepStrictEqual } from 'node:util';
-import { listOf, type Fields } from '#fields';
+import type { Cluster } from '#cluster/client';
+import { digestOf, hexOf } from '#content/oci';
 import type { Context } from '#context';
 import { ignoring, isPluginError, messageOf } from '#errors';
-import { digestOf, hexOf } from '#content/oci';
-import type { Cluster } from '#cluster/client';
+import { listOf, type Fields } from '#fields';
 import { clearCondition, findReason, listNames, mergeConditions, type BundleCondition } from '../record/conditions.ts';
 import { withPhase } from '../record/extraImages.ts';
-import type { Observation } from './observation.ts';
-import type { Step } from './step.ts';
-import { describeLongWait, ProgressClock } from './waits.ts';
 import {
   summarizeNodes,
   upgradeBundleKind,
@@ -16,6 +13,9 @@ import {
   type UpgradeBundle,
   type UpgradeBundleStatus,
 } from '../record/upgradeBundle.ts';
+import type { Observation } from './observation.ts';
+import type { Step } from './step.ts';
+import { describeLongWait, ProgressClock } from './waits.ts';
 
 /**
  * Returns the shortest pause between two writes of the status for reports only, in milliseconds. The status lists all

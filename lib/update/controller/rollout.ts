@@ -1,16 +1,16 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { VerifyTrust } from '#bundle/open';
+import type { Cluster } from '#cluster/client';
+import { leadWithLease } from '#cluster/lease';
+import { ClusterView } from '#cluster/version';
 import { checkInterrupted, type Context } from '#context';
 import { messageOf } from '#errors';
-import type { Cluster } from '#cluster/client';
 import { isClockSynchronized, type Host } from '#node/machine';
-import { ClusterView } from '#cluster/version';
-import { leadWithLease } from '#cluster/lease';
-import { Rollout, watchedKinds } from './rolloutRound.ts';
-import { defaultInterval, type RolloutOptions } from './observation.ts';
-import type { VerifyTrust } from '#bundle/open';
-import { agentNamespace } from '../record/upgradeBundle.ts';
 import { BundleCache } from '../agent/bundleCache.ts';
 import { keepMirror, type MirrorKeeperOptions } from '../mirror/mirrorKeeper.ts';
+import { agentNamespace } from '../record/upgradeBundle.ts';
+import { defaultInterval, type RolloutOptions } from './observation.ts';
+import { Rollout, watchedKinds } from './rolloutRound.ts';
 
 /** Settings of a controller. */
 interface ControllerSettings {

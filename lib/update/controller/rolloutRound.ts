@@ -1,36 +1,19 @@
 import { isDeepStrictEqual } from 'node:util';
-import { fieldsOf } from '#fields';
-import { checkInterrupted, type Context } from '#context';
-import { messageOf } from '#errors';
-import { isDigest, type Digest, digestIn } from '#content/oci';
-import { type BundleFacts, describeMismatch } from '../record/bundleFacts.ts';
 import type { Cluster } from '#cluster/client';
 import type { StoredObject } from '#cluster/objects';
 import type { ClusterView } from '#cluster/version';
-import { chooseFacts } from '../record/extraImages.ts';
-import { readLoadState } from './loadState.ts';
-import { MirrorControl } from '../mirror/mirrorControl.ts';
-import {
-  findMissingImages,
-  type MissingImage,
-  defaultInterval,
-  type ClockReading,
-  type RolloutOptions,
-  type Observation,
-} from './observation.ts';
-import { readReport, reportKind } from '../record/nodeReport.ts';
-import { findGoneStreams } from './osImageStream.ts';
-import { osImageStreamKind } from '../record/osImageStreamWrite.ts';
+import { isDigest, type Digest, digestIn } from '#content/oci';
+import { checkInterrupted, type Context } from '#context';
+import { messageOf } from '#errors';
+import { fieldsOf } from '#fields';
 import { controllerPods, machineConfigDaemon, readDaemonImage } from '#readiness/preflight';
-import { NodeReports } from './nodeReports.ts';
-import { pauseNodeChanges, restoreNodeChanges, restorePools } from './pauses.ts';
-import { followProposals } from '../record/proposal.ts';
-import type { Site } from './readiness.ts';
-import { takeStep } from './rolloutStep.ts';
-import { RecordWriter } from './recordWriter.ts';
 import { fingerprintOfKey } from '#release/sigstore';
-import { ReportPublisher } from '../report/reportPublisher.ts';
-import { garbageCollect } from './garbageCollection.ts';
+import { MirrorControl } from '../mirror/mirrorControl.ts';
+import { type BundleFacts, describeMismatch } from '../record/bundleFacts.ts';
+import { chooseFacts } from '../record/extraImages.ts';
+import { readReport, reportKind } from '../record/nodeReport.ts';
+import { osImageStreamKind } from '../record/osImageStreamWrite.ts';
+import { followProposals } from '../record/proposal.ts';
 import {
   activeBundle,
   isActive,
@@ -41,6 +24,23 @@ import {
   type UpgradeBundle,
   agentNamespace,
 } from '../record/upgradeBundle.ts';
+import { ReportPublisher } from '../report/reportPublisher.ts';
+import { garbageCollect } from './garbageCollection.ts';
+import { readLoadState } from './loadState.ts';
+import { NodeReports } from './nodeReports.ts';
+import {
+  findMissingImages,
+  type MissingImage,
+  defaultInterval,
+  type ClockReading,
+  type RolloutOptions,
+  type Observation,
+} from './observation.ts';
+import { findGoneStreams } from './osImageStream.ts';
+import { pauseNodeChanges, restoreNodeChanges, restorePools } from './pauses.ts';
+import type { Site } from './readiness.ts';
+import { RecordWriter } from './recordWriter.ts';
+import { takeStep } from './rolloutStep.ts';
 
 const config = 'config.openshift.io/v1';
 const machines = 'machineconfiguration.openshift.io/v1';

@@ -1,10 +1,21 @@
-import { fieldsOf, listOf } from '#fields';
-import { signatureManifests } from '#config/signatures';
-import { type BundleFacts, formatOutline } from '../record/bundleFacts.ts';
 import { readClusterVersion } from '#cluster/version';
-import { awaitBackup } from './backup.ts';
+import { signatureManifests } from '#config/signatures';
+import { fieldsOf, listOf } from '#fields';
+import { servesPins } from '#readiness/nodes';
+import { takesLocalSystem } from '#readiness/preflight';
+import { type BundleFacts, formatOutline } from '../record/bundleFacts.ts';
+import { hasRunSince, isInstalled, isRefused, isRequested, readPercent } from '../record/bundleRecord.ts';
 import { clearCondition, falseCondition, listNames, type BundleCondition } from '../record/conditions.ts';
 import { describeExtras, nextHop, planHops } from '../record/extraImages.ts';
+import {
+  abortAnnotation,
+  hasEnded,
+  phaseOf,
+  summarizeNodes,
+  type NodeProgress,
+  type Phase,
+} from '../record/upgradeBundle.ts';
+import { awaitBackup } from './backup.ts';
 import {
   describePausedPools,
   isWorkerPool,
@@ -14,29 +25,18 @@ import {
   findCompleted,
   isHeld,
 } from './controlPlaneOnly.ts';
-import { isPaused, pausePools, restorePools } from './pauses.ts';
+import { listPinnedReleases, removePins } from './garbageCollection.ts';
+import type { LoadState } from './loadState.ts';
 import { describeNodes } from './nodeReports.ts';
-import { applySets, pinImages } from './pinning.ts';
-import { servesPins } from '#readiness/nodes';
+import type { Observation } from './observation.ts';
 import { acknowledge, findObstacle } from './obstacle.ts';
 import { listNeedingStreams, supplyStreams } from './osImageStream.ts';
+import { isPaused, pausePools, restorePools } from './pauses.ts';
+import { applySets, pinImages } from './pinning.ts';
 import { readFeatureSet, type Site } from './readiness.ts';
-import { listPinnedReleases, removePins } from './garbageCollection.ts';
-import { hasRunSince, isInstalled, isRefused, isRequested, readPercent } from '../record/bundleRecord.ts';
+import type { Step } from './step.ts';
 import { readProgress, requestUpdate } from './updateRequest.ts';
 import { findClosedWindow } from './windowGate.ts';
-import {
-  abortAnnotation,
-  hasEnded,
-  phaseOf,
-  summarizeNodes,
-  type NodeProgress,
-  type Phase,
-} from '../record/upgradeBundle.ts';
-import { takesLocalSystem } from '#readiness/preflight';
-import type { LoadState } from './loadState.ts';
-import type { Observation } from './observation.ts';
-import type { Step } from './step.ts';
 
 /**
  * Takes the next step of an UpgradeBundle if the cluster allows it, and returns its new phase. A repeated step changes

@@ -1,5 +1,5 @@
-import type { BundleCondition } from '../record/conditions.ts';
 import type { RecordedOutline } from '../record/bundleFacts.ts';
+import type { BundleCondition } from '../record/conditions.ts';
 import type { HopProgress, NodeProgress, Phase, UpgradeBundleStatus } from '../record/upgradeBundle.ts';
 
 /** The phase of the rollout after a step, and the reasons. */

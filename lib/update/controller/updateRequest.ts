@@ -1,16 +1,16 @@
 import type { BundleMetadata } from '#bundle/metadata';
 import type { Cluster } from '#cluster/client';
-import { clusterVersionReference, readClusterVersion } from '#cluster/version';
 import { type StoredObject, conditionsOf } from '#cluster/objects';
-import { listNames, type BundleCondition, falseCondition } from '../record/conditions.ts';
+import { clusterVersionReference, readClusterVersion } from '#cluster/version';
+import { digestIn } from '#content/oci';
 import { fieldsOf, fieldsAt, listOf, textOf, textsOf } from '#fields';
-import { isInstalled } from '../record/bundleRecord.ts';
 import { isPoolNode, readNode } from '#readiness/nodes';
 import { describeDegraded } from '#readiness/preflight';
-import { digestIn } from '#content/oci';
 import { isOlder } from '#release/version';
 import { shellCommand } from '#text';
 import type { BundleFacts } from '../record/bundleFacts.ts';
+import { isInstalled } from '../record/bundleRecord.ts';
+import { listNames, type BundleCondition, falseCondition } from '../record/conditions.ts';
 import type { UpgradeBundle } from '../record/upgradeBundle.ts';
 import type { Observation } from './observation.ts';
 

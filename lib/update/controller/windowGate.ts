@@ -1,5 +1,5 @@
-import { fieldsOf, listOf, textOf } from '#fields';
 import { isPluginError } from '#errors';
+import { fieldsOf, listOf, textOf } from '#fields';
 import type { BundleFacts } from '../record/bundleFacts.ts';
 import { falseCondition, type BundleCondition } from '../record/conditions.ts';
 import { findWindow, formatWindowTime, usualNeeds } from '../record/maintenanceWindow.ts';

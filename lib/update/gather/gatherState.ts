@@ -1,12 +1,12 @@
+import type { Cluster } from '#cluster/client';
+import type { StoredObject } from '#cluster/objects';
+import { digestOf } from '#content/oci';
 import { checkInterrupted, type Context } from '#context';
 import { asFailure } from '#errors';
 import { fieldsAt, fieldsOf, listOf, textsOf } from '#fields';
 import { toLine } from '#text';
-import { digestOf } from '#content/oci';
-import type { Redactor } from './redaction.ts';
-import type { Cluster } from '#cluster/client';
-import type { StoredObject } from '#cluster/objects';
 import { agentNamespace, reportNamespace, upgradeBundleKind } from '../record/upgradeBundle.ts';
+import type { Redactor } from './redaction.ts';
 
 /** A file of the state of an update, without secrets. */
 export interface GatheredFile {

@@ -1,9 +1,9 @@
 import type { KubernetesObject } from '#config/manifest';
-import { userOf } from '../record/accountAccess.ts';
-import { agentNamespace, proposalAnnotation, reportNamespace, upgradeBundleApi } from '../record/upgradeBundle.ts';
 import { signatureLabel } from '#config/signatures';
 import { acknowledgements } from '#readiness/preflight';
 import { streamAnnotations } from '#release/payload';
+import { userOf } from '../record/accountAccess.ts';
+import { agentNamespace, proposalAnnotation, reportNamespace, upgradeBundleApi } from '../record/upgradeBundle.ts';
 import { writesReport } from './agentAccess.ts';
 
 const api = 'admissionregistration.k8s.io/v1';

@@ -1,9 +1,9 @@
-import { agentPlacement } from '#readiness/nodes';
 import { dirname } from 'node:path';
-import { fieldsOf, listOf, type Fields } from '#fields';
 import type { KubernetesObject } from '#config/manifest';
-import { imageUnitName, mirrorUnitFile, mirrorUnitName } from '../mirror/mirrorUnit.ts';
+import { fieldsOf, listOf, type Fields } from '#fields';
 import { holdFile, mirrorFile, mountFolder, nodeStateFolder, pinFile, screenFolder, screenLinks } from '#node/machine';
+import { agentPlacement } from '#readiness/nodes';
+import { imageUnitName, mirrorUnitFile, mirrorUnitName } from '../mirror/mirrorUnit.ts';
 
 /** The folders that agents and their programs leave on a node, in addition to the images. */
 const leftFolders = [screenFolder, nodeStateFolder, dirname(mountFolder)];

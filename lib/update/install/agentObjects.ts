@@ -1,14 +1,16 @@
-import { agentPlacement } from '#readiness/nodes';
 import { basename, dirname } from 'node:path/posix';
 import type { KubernetesObject } from '#config/manifest';
 import { type SignalKind, executablePath } from '#node/machine';
-import type { Account } from '../record/accountAccess.ts';
-import { accountPolicies } from './accountPolicies.ts';
-import { agentAccess, reportAccess, reportsArgument } from './agentAccess.ts';
+import { agentPlacement } from '#readiness/nodes';
 import { readyPath } from '../agent/agentServer.ts';
 import { servingSecret } from '../mirror/mirrorCertificates.ts';
 import { mirrorSecretFolder } from '../mirror/mirrorUnit.ts';
+import type { Account } from '../record/accountAccess.ts';
 import { agentNamespace, reportNamespace } from '../record/upgradeBundle.ts';
+import { upgradeBundleDefinition } from '../record/upgradeBundleDefinition.ts';
+import { reportKeyFolder, reportKeySecret } from '../report/reportKey.ts';
+import { accountPolicies } from './accountPolicies.ts';
+import { agentAccess, reportAccess, reportsArgument } from './agentAccess.ts';
 import {
   describeExecutables,
   executablePort,
@@ -20,9 +22,7 @@ import {
 import { describeTrust, keysAnnotation, noTrust, type AgentTrust } from './agentTrust.ts';
 import { recordVersion } from './agentVersion.ts';
 import { agentLabels, metricsArgument, metricsIngress, metricsPort, metricsPortName } from './metricsObjects.ts';
-import { reportKeyFolder, reportKeySecret } from '../report/reportKey.ts';
 import { pullPolicyAdmission, type AdmissionMode } from './pullPolicyAdmission.ts';
-import { upgradeBundleDefinition } from '../record/upgradeBundleDefinition.ts';
 
 /** Settings of the objects of an installation. */
 export interface AgentOptions {

@@ -1,5 +1,5 @@
-import { agentArchitectures } from '#readiness/nodes';
 import { executablePath, screenFile } from '#node/machine';
+import { agentArchitectures } from '#readiness/nodes';
 
 /** The path of the token of the agents, in a container and below the root directory of an agent. */
 export const tokenPath = '/run/secrets/oc-upgrade-bundle/token';

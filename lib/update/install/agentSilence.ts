@@ -1,5 +1,5 @@
-import { ignoring, nameSome } from '#errors';
 import type { Cluster } from '#cluster/client';
+import { ignoring, nameSome } from '#errors';
 import { readReport, reportKind } from '../record/nodeReport.ts';
 import { surveyAgents } from './agentSurvey.ts';
 

@@ -1,15 +1,15 @@
+import { createReadStream } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Cluster } from '#cluster/client';
+import type { PodCommandResult } from '#cluster/podExec';
+import { RetryBudget, type RetryOptions } from '#content/http';
 import { checkInterrupted, type Context } from '#context';
 import { PluginError } from '#errors';
-import { surveyAgents, type AgentPod, type AgentSurvey } from './agentSurvey.ts';
-import type { Cluster } from '#cluster/client';
-import type { WaitOptions } from '#waiting';
-import type { Executable } from './executable.ts';
-import { createReadStream } from 'node:fs';
-import { RetryBudget, type RetryOptions } from '#content/http';
-import { agentNamespace } from '../record/upgradeBundle.ts';
 import { executablePath } from '#node/machine';
-import type { PodCommandResult } from '#cluster/podExec';
+import type { WaitOptions } from '#waiting';
+import { agentNamespace } from '../record/upgradeBundle.ts';
+import { surveyAgents, type AgentPod, type AgentSurvey } from './agentSurvey.ts';
+import type { Executable } from './executable.ts';
 
 /** The time to wait for the agents, in milliseconds. */
 export interface StartupOptions extends WaitOptions {

@@ -1,11 +1,8 @@
-import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
-import type { KubernetesObject } from '#config/manifest';
-import { ignoring } from '#errors';
-import { agentNamespace } from '../record/upgradeBundle.ts';
-import { agentLabels } from './metricsObjects.ts';
 import type { Cluster } from '#cluster/client';
 import { conditionsOf, timeOfEvent, type StoredObject } from '#cluster/objects';
-import { executableVariable, type NodeArchitecture } from './agentScript.ts';
+import type { KubernetesObject } from '#config/manifest';
+import { ignoring } from '#errors';
+import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
 import {
   agentArchitectures,
   type ClusterNode,
@@ -14,6 +11,9 @@ import {
   nameWithoutAgent,
   readNode,
 } from '#readiness/nodes';
+import { agentNamespace } from '../record/upgradeBundle.ts';
+import { executableVariable, type NodeArchitecture } from './agentScript.ts';
+import { agentLabels } from './metricsObjects.ts';
 
 /** The pod of an agent on a node, or the lack of one. */
 export interface AgentPod {

@@ -1,10 +1,10 @@
-import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
 import type { KubernetesObject } from '#config/manifest';
 import type { Context, LogLevel } from '#context';
 import { PluginError } from '#errors';
+import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
 import { armorTrusted, loadKeyring, parseFingerprint, redHatReleaseKey, fingerprintOf } from '#release/signature';
-import { keyringPath } from './agentScript.ts';
 import { upgradeBundleApi } from '../record/upgradeBundle.ts';
+import { keyringPath } from './agentScript.ts';
 
 /** The trust of the agents of a cluster, in addition to the Red Hat release key. */
 export interface AgentTrust {

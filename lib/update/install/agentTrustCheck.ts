@@ -1,12 +1,12 @@
 import type { BundleEvidence, VerifyTrust } from '#bundle/open';
+import type { Cluster } from '#cluster/client';
 import type { Context } from '#context';
 import { ignoring, isPluginError, PluginError } from '#errors';
 import { loadKeyring, parseFingerprint, redHatReleaseKey, fingerprintOf, collectSignatures } from '#release/signature';
 import { shellWord } from '#text';
 import { agentSet } from './agentSurvey.ts';
-import { readAgentVersion } from './agentVersion.ts';
 import { noTrust, readTrust, trustArguments, type AgentTrust, type WantedTrust } from './agentTrust.ts';
-import type { Cluster } from '#cluster/client';
+import { readAgentVersion } from './agentVersion.ts';
 
 /**
  * Checks that the agents of a cluster would trust a bundle that the user allows with `trust`. Only warns if there is no

@@ -1,7 +1,7 @@
 import type { BundleMetadata } from '#bundle/metadata';
+import type { Cluster } from '#cluster/client';
 import { ignoring } from '#errors';
 import { fieldsOf, textOf } from '#fields';
-import type { Cluster } from '#cluster/client';
 import { isOlder } from '#release/version';
 import { agentSet } from './agentSurvey.ts';
 

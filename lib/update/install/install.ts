@@ -1,14 +1,4 @@
 import { randomBytes } from 'node:crypto';
-import { fieldsOf, textOf } from '#fields';
-import type { KubernetesObject } from '#config/manifest';
-import type { Context } from '#context';
-import { ignoring, isPluginError, PluginError, nameSome } from '#errors';
-import { metricsToken } from '../agent/agentMetrics.ts';
-import { reportKind } from '../record/nodeReport.ts';
-import { agentNamespace } from '../record/upgradeBundle.ts';
-import { formerAccess, reportReferences } from './agentAccess.ts';
-import { tokenSecret } from './agentObjects.ts';
-import { startAgents, type StartupOptions } from './agentStartup.ts';
 import {
   type ApplyOptions,
   deleteObjects,
@@ -19,14 +9,24 @@ import {
 } from '#cluster/apply';
 import type { Cluster } from '#cluster/client';
 import { type ObjectReference, listServed } from '#cluster/objects';
+import type { KubernetesObject } from '#config/manifest';
+import type { Context } from '#context';
+import { ignoring, isPluginError, PluginError, nameSome } from '#errors';
+import { fieldsOf, textOf } from '#fields';
 import { checkImageRetention } from '#readiness/nodes';
-import { metricsReferences, metricsSecret } from './metricsObjects.ts';
-import { makeReportKey, reportKeySecret, reportMap } from '../report/reportKey.ts';
-import { pullPolicyReferences } from './pullPolicyAdmission.ts';
-import { planInstallation, type InstallationOptions } from './installation.ts';
-import { awaitMirrors, installMirror, type MirrorChoice } from '../mirror/mirrorInstallation.ts';
-import { hasStore, installRetention, planRetention } from './retention.ts';
 import type { WaitOptions } from '#waiting';
+import { metricsToken } from '../agent/agentMetrics.ts';
+import { awaitMirrors, installMirror, type MirrorChoice } from '../mirror/mirrorInstallation.ts';
+import { reportKind } from '../record/nodeReport.ts';
+import { agentNamespace } from '../record/upgradeBundle.ts';
+import { makeReportKey, reportKeySecret, reportMap } from '../report/reportKey.ts';
+import { formerAccess, reportReferences } from './agentAccess.ts';
+import { tokenSecret } from './agentObjects.ts';
+import { startAgents, type StartupOptions } from './agentStartup.ts';
+import { planInstallation, type InstallationOptions } from './installation.ts';
+import { metricsReferences, metricsSecret } from './metricsObjects.ts';
+import { pullPolicyReferences } from './pullPolicyAdmission.ts';
+import { hasStore, installRetention, planRetention } from './retention.ts';
 
 /** Options of an installation. */
 export interface InstallOptions extends InstallationOptions, ApplyOptions {

@@ -1,14 +1,7 @@
+import type { Cluster } from '#cluster/client';
+import type { KubernetesObject } from '#config/manifest';
 import type { Context } from '#context';
 import { ignoring, PluginError, nameSome } from '#errors';
-import { isOlder } from '#release/version';
-import type { KubernetesObject } from '#config/manifest';
-import { agentObjects, type AgentOptions } from './agentObjects.ts';
-import { agentSet } from './agentSurvey.ts';
-import { readAgentVersion } from './agentVersion.ts';
-import { compareTrust, gatherTrust, noTrust, readTrust, type WantedTrust } from './agentTrust.ts';
-import type { Cluster } from '#cluster/client';
-import type { Executable } from './executable.ts';
-import { machineConfigDaemon, readDaemonImage, refuseHostedControlPlane } from '#readiness/preflight';
 import {
   agentArchitectures,
   type ClusterNode,
@@ -19,6 +12,13 @@ import {
   readNode,
   isControlPlane,
 } from '#readiness/nodes';
+import { machineConfigDaemon, readDaemonImage, refuseHostedControlPlane } from '#readiness/preflight';
+import { isOlder } from '#release/version';
+import { agentObjects, type AgentOptions } from './agentObjects.ts';
+import { agentSet } from './agentSurvey.ts';
+import { compareTrust, gatherTrust, noTrust, readTrust, type WantedTrust } from './agentTrust.ts';
+import { readAgentVersion } from './agentVersion.ts';
+import type { Executable } from './executable.ts';
 import { serviceMonitor, serviceMonitorKind } from './metricsObjects.ts';
 import type { AdmissionMode } from './pullPolicyAdmission.ts';
 

@@ -1,6 +1,6 @@
-import { probeName } from '#readiness/preflight';
 import type { KubernetesObject } from '#config/manifest';
 import { containerLists, pullAlwaysExpression, volumePullsAlwaysExpression } from '#readiness/lint';
+import { probeName } from '#readiness/preflight';
 
 /**
  * The reaction of the cluster to workloads that pull at every start: a warning to the user who creates one, or a

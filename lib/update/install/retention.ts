@@ -1,10 +1,10 @@
+import { type ApplyOptions, deleteObjects, applyObjects, type AppliedObject } from '#cluster/apply';
+import type { Cluster } from '#cluster/client';
 import { isSelected, type StoredObject, referenceOf, type ObjectReference, readMatching } from '#cluster/objects';
-import { fieldsAt, listOf, textOf } from '#fields';
 import type { KubernetesObject } from '#config/manifest';
 import type { Context } from '#context';
 import { PluginError } from '#errors';
-import { type ApplyOptions, deleteObjects, applyObjects, type AppliedObject } from '#cluster/apply';
-import type { Cluster } from '#cluster/client';
+import { fieldsAt, listOf, textOf } from '#fields';
 import { formerStorePath, storageFile } from '#node/machine';
 import { readConfigFile, retention, poolRoles, roleLabel, selectorOf } from '#readiness/nodes';
 import type { WaitOptions } from '#waiting';

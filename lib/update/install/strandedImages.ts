@@ -1,11 +1,11 @@
-import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
-import { PluginError } from '#errors';
-import { agentNamespace } from '../record/upgradeBundle.ts';
 import type { Cluster } from '#cluster/client';
 import { clusterVersionReference } from '#cluster/version';
-import { formerStorePath, storageFile } from '#node/machine';
 import { digestIn } from '#content/oci';
+import { PluginError } from '#errors';
+import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
+import { formerStorePath, storageFile } from '#node/machine';
 import { listOwnSets, ownership } from '#readiness/nodes';
+import { agentNamespace } from '../record/upgradeBundle.ts';
 import { surveyAgents } from './agentSurvey.ts';
 
 /**

@@ -1,22 +1,22 @@
-import type { Context } from '#context';
-import { ignoring, PluginError } from '#errors';
-import { formerAccess } from './agentAccess.ts';
-import { hasEnded, phaseOf } from '../record/upgradeBundle.ts';
-import { cleaningSet, type CleanupOptions } from './agentCleanup.ts';
-import { agentObjects, tokenSecret } from './agentObjects.ts';
-import { agentSet, controllerSet, surveyAgents } from './agentSurvey.ts';
-import { listRecords } from '../record/bundleRecord.ts';
 import { type ApplyOptions, deleteObjects } from '#cluster/apply';
 import type { Cluster } from '#cluster/client';
 import { referenceOf, type ObjectReference, conditionsOf, formatObjectName } from '#cluster/objects';
-import { restoreNodeChanges, restorePools } from '../controller/pauses.ts';
+import type { Context } from '#context';
+import { ignoring, PluginError } from '#errors';
 import { listOwnSets } from '#readiness/nodes';
-import { reportKeySecret, reportMap } from '../report/reportKey.ts';
+import { shellCommand } from '#text';
+import { awaitDone, type WaitOptions } from '#waiting';
+import { restoreNodeChanges, restorePools } from '../controller/pauses.ts';
 import { removeMirror } from '../mirror/mirrorInstallation.ts';
+import { listRecords } from '../record/bundleRecord.ts';
+import { hasEnded, phaseOf } from '../record/upgradeBundle.ts';
+import { reportKeySecret, reportMap } from '../report/reportKey.ts';
+import { formerAccess } from './agentAccess.ts';
+import { cleaningSet, type CleanupOptions } from './agentCleanup.ts';
+import { agentObjects, tokenSecret } from './agentObjects.ts';
+import { agentSet, controllerSet, surveyAgents } from './agentSurvey.ts';
 import { hasStore, removeStore } from './retention.ts';
 import { requireMainImages } from './strandedImages.ts';
-import { awaitDone, type WaitOptions } from '#waiting';
-import { shellCommand } from '#text';
 
 /** Options of an uninstallation. */
 export interface UninstallOptions extends Pick<ApplyOptions, 'dryRun'> {

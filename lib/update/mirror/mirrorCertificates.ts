@@ -2,12 +2,12 @@ import { X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
 import { isDeepStrictEqual } from 'node:util';
 import { createConstrainedAuthority, createServerCertificate, isWithin } from '#certificates';
+import type { Cluster, WriteOptions } from '#cluster/client';
 import type { KubernetesObject } from '#config/manifest';
 import type { Context } from '#context';
 import { fieldsAt } from '#fields';
-import type { Cluster, WriteOptions } from '#cluster/client';
-import { agentNamespace } from '../record/upgradeBundle.ts';
 import { parseMirrorContent, type MirrorContent } from '../record/mirrorContent.ts';
+import { agentNamespace } from '../record/upgradeBundle.ts';
 
 /** The Secret with the CA of the mirrors and its key. Only administrators and the controller read it. */
 export const authoritySecret = { name: 'mirror-ca', namespace: agentNamespace } as const;

@@ -1,14 +1,14 @@
 import { isIP } from 'node:net';
-import { formatBytes } from '#text';
+import type { Cluster } from '#cluster/client';
+import { subjectOf, type Finding, type Severity, type Subject } from '#cluster/finding';
+import type { StoredObject } from '#cluster/objects';
+import { clusterVersionReference, readClusterVersion, blocks } from '#cluster/version';
+import { matchedBy } from '#content/registry';
 import type { Context } from '#context';
 import { ignoring, nameSome } from '#errors';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '#fields';
-import type { Cluster } from '#cluster/client';
-import { clusterVersionReference, readClusterVersion, blocks } from '#cluster/version';
-import { subjectOf, type Finding, type Severity, type Subject } from '#cluster/finding';
-import type { StoredObject } from '#cluster/objects';
-import { matchedBy } from '#content/registry';
 import { isByDigest } from '#readiness/lint';
+import { mayRunOn, readNode } from '#readiness/nodes';
 import {
   pullSecret,
   keyOf,
@@ -19,8 +19,8 @@ import {
   keepsBundles,
   type ClusterSurvey,
 } from '#readiness/preflight';
-import { mayRunOn, readNode } from '#readiness/nodes';
 import { isOlder } from '#release/version';
+import { formatBytes } from '#text';
 import { listMirrorStates, type NodeMirror } from '../record/nodeReport.ts';
 import { readSecret, servingSecret } from './mirrorCertificates.ts';
 import { findSiteMirror, readMirrorSet } from './mirrorObjects.ts';

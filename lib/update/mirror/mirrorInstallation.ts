@@ -1,15 +1,16 @@
-import { fieldsAt, listOf, textOf } from '#fields';
+import { type ApplyOptions, applyObjects, deleteObjects, type AppliedObject } from '#cluster/apply';
+import type { Cluster } from '#cluster/client';
+import { describeFinding } from '#cluster/finding';
+import type { ObjectReference, StoredObject } from '#cluster/objects';
 import type { KubernetesObject } from '#config/manifest';
 import type { Context } from '#context';
 import { nameSome, PluginError } from '#errors';
-import { type ApplyOptions, applyObjects, deleteObjects, type AppliedObject } from '#cluster/apply';
-import type { Cluster } from '#cluster/client';
-import type { ObjectReference, StoredObject } from '#cluster/objects';
-import { describeFinding } from '#cluster/finding';
+import { fieldsAt, listOf, textOf } from '#fields';
 import { registriesFile } from '#node/machine';
 import { readConfigFile } from '#readiness/nodes';
 import { readPodTemplate } from '#readiness/preflight';
 import type { WaitOptions } from '#waiting';
+import type { MirrorContent } from '../record/mirrorContent.ts';
 import { listMirrorStates } from '../record/nodeReport.ts';
 import {
   awaitThat,
@@ -27,6 +28,7 @@ import {
   warnOfForbidden,
   type IssuedCertificates,
 } from './mirrorCertificates.ts';
+import { checkMirrorSite } from './mirrorCheck.ts';
 import {
   authorityConfigs,
   authorityMap,
@@ -45,9 +47,6 @@ import {
   trustingConfig,
   type MirrorPlan,
 } from './mirrorObjects.ts';
-import { checkMirrorSite } from './mirrorCheck.ts';
-import type { MirrorContent } from '../record/mirrorContent.ts';
-import { mirrorPort } from './mirrorUnit.ts';
 import {
   describeSilentMirrors,
   listControlPlane,
@@ -57,6 +56,7 @@ import {
   type KnownSite,
   type MirrorSite,
 } from './mirrorSite.ts';
+import { mirrorPort } from './mirrorUnit.ts';
 
 /** The mirrors of an installation. What is undefined or empty stays as it was before. */
 export interface MirrorChoice extends WaitOptions {

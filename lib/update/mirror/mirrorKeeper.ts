@@ -1,12 +1,12 @@
 import { readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { writeAtomically, makeFolders } from '#content/files';
 import type { Context } from '#context';
 import { messageOf, PluginError } from '#errors';
-import { writeAtomically, makeFolders } from '#content/files';
 import { pathOnHost, type Host, mirrorFolder, runProgram } from '#node/machine';
-import { mirrorUnit, mirrorUnitFile, mirrorUnitName } from './mirrorUnit.ts';
 import { contentFile } from '../record/mirrorContent.ts';
+import { mirrorUnit, mirrorUnitFile, mirrorUnitName } from './mirrorUnit.ts';
 import { quotaFile } from './quota.ts';
 
 /** What keeps the mirror of a control plane node. */

@@ -1,16 +1,16 @@
 import { isIP } from 'node:net';
 import { isDeepStrictEqual } from 'node:util';
-import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '#fields';
 import type { KubernetesObject } from '#config/manifest';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '#fields';
 import { registriesFile } from '#node/machine';
 import { readRegistries } from '#node/runtime';
 import { readConfigFile, roleLabel } from '#readiness/nodes';
 import { keptAnnotation, ownMirrorSet } from '#readiness/preflight';
 import { allow, grantAccess } from '../record/accountAccess.ts';
+import { parseMirrorContent, type MirrorContent } from '../record/mirrorContent.ts';
 import { disruptionPolicy } from '../record/poolRollout.ts';
 import { agentNamespace } from '../record/upgradeBundle.ts';
 import { authoritySecret, servingSecret } from './mirrorCertificates.ts';
-import { parseMirrorContent, type MirrorContent } from '../record/mirrorContent.ts';
 
 /** The mirrors that the site has for a repository or a part of a registry. */
 export interface SiteMirror {

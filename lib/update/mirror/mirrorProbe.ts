@@ -1,9 +1,9 @@
-import type { Context } from '#context';
-import { asFailure, isPluginError, type PluginError } from '#errors';
-import { fieldsAt, textOf } from '#fields';
 import type { Cluster } from '#cluster/client';
 import { subjectOf, type Finding, type Severity, type Subject } from '#cluster/finding';
 import { type TlsOptions, Connections } from '#content/http';
+import type { Context } from '#context';
+import { asFailure, isPluginError, type PluginError } from '#errors';
+import { fieldsAt, textOf } from '#fields';
 import { authorityMapName, findSiteMirror } from './mirrorObjects.ts';
 import { listAddresses, listControlPlane, type MirrorSite } from './mirrorSite.ts';
 

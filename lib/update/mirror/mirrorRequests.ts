@@ -1,5 +1,5 @@
-import type { Context } from '#context';
 import type { ServedResponse } from '#content/server';
+import type { Context } from '#context';
 import { mostReported, type MirrorState } from '../record/nodeReport.ts';
 import type { RetainedBundles } from './retainedBundles.ts';
 import type { RetainedContent } from './retainedContent.ts';

@@ -1,13 +1,13 @@
 import { isIP } from 'node:net';
-import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '#fields';
-import { nameSome } from '#errors';
-import type { KubernetesObject } from '#config/manifest';
 import type { Cluster } from '#cluster/client';
 import { type StoredObject, listServed, readMatching } from '#cluster/objects';
+import type { KubernetesObject } from '#config/manifest';
+import { nameSome } from '#errors';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '#fields';
 import { readNode, isControlPlane, poolRoles } from '#readiness/nodes';
 import { lacksPullSecret, isOwnMirrorSet } from '#readiness/preflight';
-import type { NodeMirror, MirrorState } from '../record/nodeReport.ts';
 import type { MirrorContent } from '../record/mirrorContent.ts';
+import type { NodeMirror, MirrorState } from '../record/nodeReport.ts';
 import { obeysPolicies } from '../record/poolRollout.ts';
 import {
   authorityMapName,

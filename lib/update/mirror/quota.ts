@@ -1,13 +1,13 @@
 import { createHash } from 'node:crypto';
 import { readdir, readFile, stat, statfs } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { formatBytes } from '#text';
-import { checkInterrupted, type Context } from '#context';
-import { PluginError } from '#errors';
 import { writeAtomically } from '#content/files';
 import { sumSizes, type Digest } from '#content/oci';
+import { checkInterrupted, type Context } from '#context';
+import { PluginError } from '#errors';
 import { mirrorFolder } from '#node/machine';
 import { retentionShare } from '#readiness/nodes';
+import { formatBytes } from '#text';
 
 /** The file beside the certificate of a mirror with the quota of its bundles in bytes. It is empty for none. */
 export const quotaFile = 'quota';

@@ -2,8 +2,8 @@ import type { Cluster } from '#cluster/client';
 import { clusterVersionReference, listNeededReleases, readClusterVersion } from '#cluster/version';
 import { hexOf, isDigest, type Digest, digestIn } from '#content/oci';
 import { PluginError } from '#errors';
-import { listMirrorStates } from '../record/nodeReport.ts';
 import { allowBundle, listRecords, type BundleRequest, type RecordChange } from '../record/bundleRecord.ts';
+import { listMirrorStates } from '../record/nodeReport.ts';
 import { activeBundle, hasEnded, phaseOf, upgradeBundleKind } from '../record/upgradeBundle.ts';
 import { isServing, listWithoutMirror, readInstalledMirrors } from './mirrorSite.ts';
 

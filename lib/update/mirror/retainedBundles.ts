@@ -1,12 +1,12 @@
 import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { entryKindOf, openBundle } from '#bundle/open';
 import { splitReleases, type BundleMetadata } from '#bundle/metadata';
+import { entryKindOf, openBundle } from '#bundle/open';
+import { isManifestText, sumSizes, type Digest } from '#content/oci';
+import { Overlay, type ContentSource, type LocalContent } from '#content/store';
 import type { Context } from '#context';
 import { asFailure, messageOf, PluginError } from '#errors';
 import { openBaseBlobs } from '#node/transfer';
-import { isManifestText, sumSizes, type Digest } from '#content/oci';
-import { Overlay, type ContentSource, type LocalContent } from '#content/store';
 import { readEvidence } from '../record/bundleFacts.ts';
 import { readMirrorContent, type MirrorContent } from '../record/mirrorContent.ts';
 

@@ -1,6 +1,4 @@
 import { Readable } from 'node:stream';
-import type { Context } from '#context';
-import { asFailure, PluginError, nameSome } from '#errors';
 import {
   attachedTo,
   childrenOf,
@@ -19,6 +17,8 @@ import {
   type ContentSource,
   type LocalContent,
 } from '#content/store';
+import type { Context } from '#context';
+import { asFailure, PluginError, nameSome } from '#errors';
 import { isForPlatform } from '#release/release';
 import { readsMetadata, type MirrorContent } from '../record/mirrorContent.ts';
 import type { HeldContent, Holdings, RetainedFiles } from './retainedBundles.ts';

@@ -1,7 +1,6 @@
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { Readable } from 'node:stream';
-import { isFields, type Fields } from '#fields';
 import {
   encodeMetadata,
   parseMetadata,
@@ -18,9 +17,14 @@ import {
   identityFields,
 } from '#bundle/open';
 import type { SignaturesByDigest } from '#config/signatures';
+import { writeAtomically } from '#content/files';
+import { type Descriptor, type Manifest, digestOf, isDigest, type Digest, digestIn, parseJson } from '#content/oci';
+import { Overlay, readContent, readImageManifest, type ContentSource } from '#content/store';
 import type { Context } from '#context';
 import { ignoring, isPluginError, messageOf } from '#errors';
-import { type Descriptor, type Manifest, digestOf, isDigest, type Digest, digestIn, parseJson } from '#content/oci';
+import { isFields, type Fields } from '#fields';
+import type { BundleOutline } from '#node/contentCheck';
+import type { SignedRelease } from '#release/load';
 import {
   type AdminGate,
   readPayloadFiles,
@@ -28,12 +32,8 @@ import {
   readStreamsOf,
   type OSImageStreams,
 } from '#release/payload';
-import type { SignedRelease } from '#release/load';
 import { isForPlatform, type Release } from '#release/release';
 import type { VerifiedSignature } from '#release/signature';
-import { Overlay, readContent, readImageManifest, type ContentSource } from '#content/store';
-import type { BundleOutline } from '#node/contentCheck';
-import { writeAtomically } from '#content/files';
 import type { UpgradeBundle } from './upgradeBundle.ts';
 
 /** The largest content to keep, in bytes. The layers with the manifests of a release have a few megabytes. */

@@ -1,10 +1,13 @@
-import type { Context } from '#context';
-import { fieldsOf, withoutAbsent, fieldsAt, listOf, textOf, type Fields } from '#fields';
-import { ignoring, isPluginError, PluginError } from '#errors';
-import { hexOf, type Digest, digestIn } from '#content/oci';
-import type { Cluster } from '#cluster/client';
-import { clusterVersionReference } from '#cluster/version';
 import { ApiError } from '#cluster/apply';
+import type { Cluster } from '#cluster/client';
+import { conditionsOf, type StoredObject } from '#cluster/objects';
+import { clusterVersionReference } from '#cluster/version';
+import { hexOf, type Digest, digestIn } from '#content/oci';
+import type { Context } from '#context';
+import { ignoring, isPluginError, PluginError } from '#errors';
+import { fieldsOf, withoutAbsent, fieldsAt, listOf, textOf, type Fields } from '#fields';
+import { shellCommand } from '#text';
+import { awaitDone, type WaitOptions } from '#waiting';
 import {
   abortAnnotation,
   activeBundle,
@@ -18,9 +21,6 @@ import {
   withdrawAbort,
   type UpgradeBundle,
 } from './upgradeBundle.ts';
-import { awaitDone, type WaitOptions } from '#waiting';
-import { shellCommand } from '#text';
-import { conditionsOf, type StoredObject } from '#cluster/objects';
 
 const { apiVersion, kind } = upgradeBundleKind;
 

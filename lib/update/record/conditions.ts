@@ -1,5 +1,5 @@
-import { listOf, textOf, type Fields } from '#fields';
 import { nameSome } from '#errors';
+import { listOf, textOf, type Fields } from '#fields';
 
 /** The types of conditions, in the order in which they become true. */
 export const conditionTypes = [

@@ -1,10 +1,10 @@
-import { fieldsOf, listOf } from '#fields';
 import { listContainerImages } from '#bundle/metadata';
 import { digestIn } from '#content/oci';
+import { fieldsOf, listOf } from '#fields';
+import { isOlder } from '#release/version';
 import { describeMismatch, type BundleFacts } from './bundleFacts.ts';
 import { listNames, type BundleCondition } from './conditions.ts';
 import type { UpgradeBundle, HopPhase, HopProgress, Phase, UpgradeBundleStatus } from './upgradeBundle.ts';
-import { isOlder } from '#release/version';
 
 /** Facts without the extra images that an UpgradeBundle does not allow. */
 export interface AllowedFacts extends BundleFacts {

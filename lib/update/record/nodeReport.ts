@@ -1,14 +1,14 @@
-import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '#fields';
+import { readFile } from 'node:fs/promises';
+import type { Cluster } from '#cluster/client';
 import type { KubernetesObject } from '#config/manifest';
-import { parseBackup, type ClusterBackup } from '#node/clusterBackup';
 import { digestOf, hexOf, type Digest, parseJson } from '#content/oci';
+import { ignoring } from '#errors';
+import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '#fields';
+import { parseBackup, type ClusterBackup } from '#node/clusterBackup';
+import { pathOnHost, type Host, mirrorStateFile } from '#node/machine';
 import { architectures, type Architecture } from '#release/version';
 import type { MirrorContent } from './mirrorContent.ts';
 import { nodePhases, reportNamespace, type NodeProgress, upgradeBundleApi } from './upgradeBundle.ts';
-import { readFile } from 'node:fs/promises';
-import type { Cluster } from '#cluster/client';
-import { ignoring } from '#errors';
-import { pathOnHost, type Host, mirrorStateFile } from '#node/machine';
 
 /**
  * The places of the base blobs of a delta bundle on a node. `offered`: all in files, which other nodes can fetch.

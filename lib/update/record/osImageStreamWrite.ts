@@ -1,10 +1,10 @@
-import { controllerPods } from '#readiness/preflight';
 import { isDeepStrictEqual } from 'node:util';
-import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '#fields';
-import { clusterVersionReference } from '#cluster/version';
 import type { Cluster } from '#cluster/client';
 import type { StoredObject } from '#cluster/objects';
+import { clusterVersionReference } from '#cluster/version';
 import { digestIn } from '#content/oci';
+import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '#fields';
+import { controllerPods } from '#readiness/preflight';
 import {
   formatOSImageStream,
   installedVersionOf,

@@ -1,8 +1,8 @@
-import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
-import type { Context } from '#context';
-import { PluginError } from '#errors';
 import type { Cluster } from '#cluster/client';
 import { conditionsOf, type StoredObject } from '#cluster/objects';
+import type { Context } from '#context';
+import { PluginError } from '#errors';
+import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
 import { describeDegraded } from '#readiness/preflight';
 import { isOlder } from '#release/version';
 import { awaitDone, type WaitOptions } from '#waiting';

@@ -1,11 +1,11 @@
 import { upgradeBundleName } from '#bundle/open';
+import type { Cluster } from '#cluster/client';
+import type { StoredObject } from '#cluster/objects';
+import { readClusterVersion } from '#cluster/version';
 import type { Context } from '#context';
 import { ignoring } from '#errors';
 import { withoutBases, type FoundBundle } from '#node/media';
 import { architectures } from '#release/version';
-import type { Cluster } from '#cluster/client';
-import type { StoredObject } from '#cluster/objects';
-import { readClusterVersion } from '#cluster/version';
 import { readReport, type Proposal } from './nodeReport.ts';
 import { activeBundle, proposalAnnotation, upgradeBundleKind, type UpgradeBundle } from './upgradeBundle.ts';
 

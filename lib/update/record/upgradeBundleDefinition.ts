@@ -1,6 +1,6 @@
-import { fieldsAt, fieldsOf, isFields } from '#fields';
 import { ignorableChecks } from '#cluster/finding';
 import type { KubernetesObject } from '#config/manifest';
+import { fieldsAt, fieldsOf, isFields } from '#fields';
 import {
   backupModes,
   bundleColumns,

@@ -1,5 +1,5 @@
-import { withoutAbsent } from '#fields';
 import type { UpdateReport } from '#config/updateReport';
+import { withoutAbsent } from '#fields';
 import type { FoundReport } from './reportFiles.ts';
 
 /** What the reports of a folder say of one cluster, or why a file says nothing. Times are of RFC 3339. */

@@ -1,10 +1,10 @@
 import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
+import type { StoredObject } from '#cluster/objects';
+import { updateReportLimits, updateReportType } from '#config/updateReport';
 import { messageOf, PluginError } from '#errors';
 import { fieldsOf, textOf } from '#fields';
-import { updateReportLimits, updateReportType } from '#config/updateReport';
 import { formatEnvelope, readPolicyKey } from '#release/sigstore';
-import type { StoredObject } from '#cluster/objects';
 import { phaseOf, type UpgradeBundle } from '../record/upgradeBundle.ts';
 import { reportKeyField, reportMap } from './reportKey.ts';
 

@@ -1,11 +1,11 @@
 import { open, stat, type FileHandle } from 'node:fs/promises';
 import { basename, join } from 'node:path';
+import { openBundle } from '#bundle/open';
+import { parseSiteReport } from '#config/siteReport';
+import { isUpdateReport, openUpdateReport, updateReportLimits, type OpenedReport } from '#config/updateReport';
+import { RootFolder, readSmallFile } from '#content/files';
 import { checkInterrupted, type Context } from '#context';
 import { asFailure, messageOf, PluginError } from '#errors';
-import { openBundle } from '#bundle/open';
-import { isUpdateReport, openUpdateReport, updateReportLimits, type OpenedReport } from '#config/updateReport';
-import { parseSiteReport } from '#config/siteReport';
-import { RootFolder, readSmallFile } from '#content/files';
 import { firstEntryOf, isRegion, readReports, reportRegionOf, scanReports, type Region, reportFile } from '#node/media';
 import { decryptWith, isEncrypted } from '#release/signature';
 import { readPolicyKey, type PolicyKey } from '#release/sigstore';

@@ -1,10 +1,10 @@
 import { createPrivateKey, generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { fieldsOf, textOf } from '#fields';
-import { ignoring, messageOf, PluginError } from '#errors';
-import { exportPublicKey } from '#release/sigstore';
 import type { AppliedObject, ApplyOptions } from '#cluster/apply';
 import type { Cluster } from '#cluster/client';
+import { ignoring, messageOf, PluginError } from '#errors';
+import { fieldsOf, textOf } from '#fields';
+import { exportPublicKey } from '#release/sigstore';
 import { agentNamespace } from '../record/upgradeBundle.ts';
 
 /** The Secret with the private key that signs the reports of an installation, which only the controllers mount. */

@@ -1,20 +1,20 @@
 import type { KeyObject } from 'node:crypto';
 import { promisify } from 'node:util';
 import { gzip } from 'node:zlib';
+import type { Cluster } from '#cluster/client';
+import { clusterVersionReference } from '#cluster/version';
+import type { SiteReport } from '#config/siteReport';
+import { encodeUpdateReport, updateReportType, type UpdateReport, type ReportedUpdate } from '#config/updateReport';
 import type { Context } from '#context';
 import { asFailure, isPluginError, PluginError } from '#errors';
 import { fieldsAt, fieldsOf, textOf, listOf, withoutAbsent } from '#fields';
-import { encodeUpdateReport, updateReportType, type UpdateReport, type ReportedUpdate } from '#config/updateReport';
+import { runPreflight, readSite, surveyCluster } from '#readiness/preflight';
 import { exportPublicKey, signPayload } from '#release/sigstore';
-import type { Cluster } from '#cluster/client';
+import { gatherState } from '../gather/gatherState.ts';
+import { Redactor } from '../gather/redaction.ts';
 import { hasEnded, type UpgradeBundle, phaseOf } from '../record/upgradeBundle.ts';
 import { describeEnd, reportFields, newestAllowed, sortRecords } from './publishedReport.ts';
 import { reportMap } from './reportKey.ts';
-import type { SiteReport } from '#config/siteReport';
-import { clusterVersionReference } from '#cluster/version';
-import { runPreflight, readSite, surveyCluster } from '#readiness/preflight';
-import { gatherState } from '../gather/gatherState.ts';
-import { Redactor } from '../gather/redaction.ts';
 
 /** The age after which a report is made again, in milliseconds. A survey reads every workload. */
 const longestAge = 3_600_000;

@@ -1,18 +1,18 @@
 import { expect } from 'chai';
 import { settleTasks, gatherContents, type FetchTask } from '../../../lib/bundle/create/contents.ts';
-import { type BundleImage } from '../../../lib/bundle/metadata/images.ts';
 import type { BundleOrigin } from '../../../lib/bundle/create/origin.ts';
-import { PluginError } from '../../../lib/errors.ts';
+import { type BundleImage } from '../../../lib/bundle/metadata/images.ts';
 import { mediaTypes } from '../../../lib/content/oci/descriptor.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
-import { attachmentTag } from '../../support/release/attachments.ts';
-import { makeContext } from '../../support/context.ts';
-import { failureOf } from '../../support/program/failure.ts';
+import type { Context, TransferEvent } from '../../../lib/context.ts';
+import { PluginError } from '../../../lib/errors.ts';
+import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { makeBlob, makeNoiseLayer } from '../../support/content/layers.ts';
 import { openOrigin } from '../../support/content/origin.ts';
-import type { Context, TransferEvent } from '../../../lib/context.ts';
-import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
+import { makeContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { attachmentTag } from '../../support/release/attachments.ts';
 import { buildRelease } from '../../support/release/release.ts';
 
 describe('gatherContents', () => {

@@ -4,7 +4,6 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { parse } from 'yaml';
 import { releaseRepository } from '../../../lib/content/store/directory.ts';
-import { attachmentTag } from '../../support/release/attachments.ts';
 import {
   blobBytes,
   digestOfFile,
@@ -12,8 +11,9 @@ import {
   type Workshop,
   type WorkshopOptions,
 } from '../../support/content/creation.ts';
-import { extraImage } from '../../support/release/extraImage.ts';
 import { requirePeer, run, runSuccessfully } from '../../support/peers.ts';
+import { attachmentTag } from '../../support/release/attachments.ts';
+import { extraImage } from '../../support/release/extraImage.ts';
 
 interface Metadata {
   formatVersion: number;

@@ -5,7 +5,6 @@ import { expect } from 'chai';
 import { Archive } from '../../../lib/content/archive/archive.ts';
 import { releaseRepository } from '../../../lib/content/store/directory.ts';
 import { repack } from '../../support/archive/repack.ts';
-import { makeContext } from '../../support/context.ts';
 import {
   blobBytes,
   digestOfFile,
@@ -15,8 +14,9 @@ import {
   payloadBlobs,
   type Workshop,
 } from '../../support/content/creation.ts';
-import { until } from '../../support/until.ts';
+import { makeContext } from '../../support/context.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
+import { until } from '../../support/until.ts';
 
 const suffixes = { partial: '.partial', journal: '.partial.journal', lock: '.lock' };
 

@@ -1,14 +1,14 @@
 import { expect } from 'chai';
 import { inspectBundle } from '../../../lib/bundle/inspect/inspect.ts';
+import type { Bundle } from '../../../lib/bundle/open/bundle.ts';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { checkSigned } from '../../../lib/bundle/open/signedBundle.ts';
 import { pushBundle } from '../../../lib/bundle/push.ts';
 import { serveBundle } from '../../../lib/bundle/serve.ts';
 import { verifyBundle } from '../../../lib/bundle/verify/verify.ts';
-import type { Bundle } from '../../../lib/bundle/open/bundle.ts';
-import { planImages, storeImagesOf } from '../../../lib/node/images/loadPlan.ts';
 import { mediaTypes } from '../../../lib/content/oci/descriptor.ts';
 import { Directory } from '../../../lib/content/store/directory.ts';
+import { planImages, storeImagesOf } from '../../../lib/node/images/loadPlan.ts';
 import { leaveOutExtras } from '../../../lib/update/record/extraImages.ts';
 import { makeBundle, type BundleOptions, type TestBundle } from '../../support/content/bundle.ts';
 import { TestContent } from '../../support/content/image.ts';

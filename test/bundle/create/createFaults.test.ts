@@ -1,9 +1,9 @@
 import { readdir } from 'node:fs/promises';
 import { expect } from 'chai';
 import { generatedBody } from '../../fakes/registry/content.ts';
+import type { StoredManifest } from '../../fakes/registry/registry.ts';
 import { blobBytes, digestOfFile, expectFailure, openWorkshop, type Workshop } from '../../support/content/creation.ts';
 import type { ReleaseOptions } from '../../support/release/release.ts';
-import type { StoredManifest } from '../../fakes/registry/registry.ts';
 
 describe('create against a registry that is wrong', () => {
   let workshop: Workshop;

@@ -3,8 +3,7 @@ import { expect } from 'chai';
 import { parse } from 'yaml';
 import { formatSiteReport, type SiteReport } from '../../../lib/config/siteReport.ts';
 import type { LintReport } from '../../../lib/readiness/lint/lint.ts';
-import { TestContent } from '../../support/content/image.ts';
-import { makeFileLayer, makeNoiseLayer, type TestLayer } from '../../support/content/layers.ts';
+import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import {
   digestOfFile,
   expectFailure,
@@ -13,7 +12,8 @@ import {
   runProgram,
   type Workshop,
 } from '../../support/content/creation.ts';
-import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { TestContent } from '../../support/content/image.ts';
+import { makeFileLayer, makeNoiseLayer, type TestLayer } from '../../support/content/layers.ts';
 import { makeKubeconfigFolder } from '../../support/kubeconfig.ts';
 import type { Execution } from '../../support/program/execution.ts';
 import { addCatalog, catalogFiles, catalogLayers } from '../../support/release/catalogImage.ts';

@@ -1,11 +1,11 @@
 import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
+import { serveContent } from '../../../lib/content/server/server.ts';
 import { releaseRepository } from '../../../lib/content/store/directory.ts';
 import { openLocation } from '../../../lib/content/store/location.ts';
-import { serveContent } from '../../../lib/content/server/server.ts';
+import { startRegistry } from '../../fakes/registry/registry.ts';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
-import { makeContext } from '../../support/context.ts';
 import {
   digestOfFile,
   expectFailure,
@@ -13,6 +13,8 @@ import {
   type ProgramOptions,
   type Workshop,
 } from '../../support/content/creation.ts';
+import { pushRelease, type PushOptions } from '../../support/content/push.ts';
+import { makeContext } from '../../support/context.ts';
 import {
   basicUser,
   startDockerRegistry,
@@ -20,10 +22,8 @@ import {
   type DockerRegistryOptions,
 } from '../../support/dockerRegistry.ts';
 import { startDockerTokens, type DockerTokens } from '../../support/dockerTokens.ts';
-import { layOutAsOc } from '../../support/release/mirrorDirectory.ts';
 import { requirePeer, runSuccessfully } from '../../support/peers.ts';
-import { pushRelease, type PushOptions } from '../../support/content/push.ts';
-import { startRegistry } from '../../fakes/registry/registry.ts';
+import { layOutAsOc } from '../../support/release/mirrorDirectory.ts';
 
 const idms = (source: string, ...mirrors: string[]): string =>
   JSON.stringify({

@@ -3,9 +3,8 @@ import { cp, open, readdir, readFile, rm, truncate } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import type { BundleMetadata } from '../../../lib/bundle/metadata/metadata.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { Archive } from '../../../lib/content/archive/archive.ts';
-import { makeContext } from '../../support/context.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import {
   blobBytes,
   expectFailure,
@@ -16,10 +15,11 @@ import {
   startServing,
   type Workshop,
 } from '../../support/content/creation.ts';
-import { until } from '../../support/until.ts';
+import { makeContext } from '../../support/context.ts';
+import { run } from '../../support/peers.ts';
 import { executableOf } from '../../support/program/executables.ts';
 import type { Execution } from '../../support/program/execution.ts';
-import { run } from '../../support/peers.ts';
+import { until } from '../../support/until.ts';
 
 const split = { 'volume-size': '400k' };
 

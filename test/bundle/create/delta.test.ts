@@ -2,15 +2,16 @@ import { execFileSync } from 'node:child_process';
 import { copyFile, mkdir, readdir, readFile, rename, rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
-import { completeBundle, listMissingBlobs, openComplete } from '../../../lib/bundle/open/deltaBase.ts';
 import type { Inspection } from '../../../lib/bundle/inspect/inspect.ts';
 import type { BundleMetadata } from '../../../lib/bundle/metadata/metadata.ts';
+import { completeBundle, listMissingBlobs, openComplete } from '../../../lib/bundle/open/deltaBase.ts';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { planUpdate } from '../../../lib/bundle/verify/updatePlan.ts';
 import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
 import { Archive } from '../../../lib/content/archive/archive.ts';
 import { releaseRepository } from '../../../lib/content/store/directory.ts';
-import { makeContext } from '../../support/context.ts';
+import { rewrite } from '../../support/archive/repack.ts';
+import { requireRoot, storageIn } from '../../support/archive/storeReader.ts';
 import {
   addRelease,
   blobBytes,
@@ -23,11 +24,10 @@ import {
   startServing,
   type Workshop,
 } from '../../support/content/creation.ts';
-import type { Execution } from '../../support/program/execution.ts';
+import { makeContext } from '../../support/context.ts';
 import { requirePeer } from '../../support/peers.ts';
-import { requireRoot, storageIn } from '../../support/archive/storeReader.ts';
+import type { Execution } from '../../support/program/execution.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { rewrite } from '../../support/archive/repack.ts';
 import type { TestRelease } from '../../support/release/release.ts';
 
 describe('a delta', () => {

@@ -2,20 +2,20 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { gatherContents, type Contents } from '../../../lib/bundle/create/contents.ts';
-import { fillBundle, layOutBundle } from '../../../lib/bundle/create/writeBundle.ts';
 import type { BundleOrigin } from '../../../lib/bundle/create/origin.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { fillBundle, layOutBundle } from '../../../lib/bundle/create/writeBundle.ts';
+import { type MetadataFacts, parseMetadata } from '../../../lib/bundle/metadata/metadata.ts';
 import { ArchiveWriter } from '../../../lib/content/archive/archiveWriter.ts';
 import type { TarLayout } from '../../../lib/content/archive/tarLayout.ts';
+import { mediaTypes, parseManifest } from '../../../lib/content/oci/descriptor.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { PluginError } from '../../../lib/errors.ts';
+import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
+import { openOrigin } from '../../support/content/origin.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
-import { openOrigin } from '../../support/content/origin.ts';
-import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { buildRelease } from '../../support/release/release.ts';
-import { type MetadataFacts, parseMetadata } from '../../../lib/bundle/metadata/metadata.ts';
-import { PluginError } from '../../../lib/errors.ts';
-import { mediaTypes, parseManifest } from '../../../lib/content/oci/descriptor.ts';
 
 describe('fillBundle', () => {
   let registry: TestRegistry;

@@ -5,8 +5,8 @@ import {
   parseMetadata,
   type BundleMetadata,
 } from '../../../lib/bundle/metadata/metadata.ts';
-import { isPluginError } from '../../../lib/errors.ts';
 import type { Digest } from '../../../lib/content/oci/digest.ts';
+import { isPluginError } from '../../../lib/errors.ts';
 
 const digest: Digest = `sha256:${'a'.repeat(64)}`;
 const metadata: Omit<BundleMetadata, 'size'> = {

@@ -5,8 +5,8 @@ import { expect } from 'chai';
 import { identifyBundle, type BundleIdentity } from '../../../lib/bundle/open/identity.ts';
 import { hexOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
-import { makeContext, type TestContext } from '../../support/context.ts';
 import { digestOfFile } from '../../support/content/creation.ts';
+import { makeContext, type TestContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 
 describe('identifyBundle', () => {

@@ -1,22 +1,22 @@
+import { execFile } from 'node:child_process';
 import { copyFile, mkdir, readdir, rename, symlink, unlink, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
+import { promisify } from 'node:util';
 import { expect } from 'chai';
-import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { openLocalOrigin } from '../../../lib/bundle/create/localOrigin.ts';
-import { messageOf, PluginError } from '../../../lib/errors.ts';
+import { metadataPath } from '../../../lib/bundle/metadata/metadata.ts';
+import type { BundlePart } from '../../../lib/bundle/open/bundle.ts';
+import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { hexOf, digestOf, isDigest } from '../../../lib/content/oci/digest.ts';
 import { Credentials } from '../../../lib/content/registry/auth/credentials.ts';
 import { MirrorSets } from '../../../lib/content/registry/mirrors.ts';
+import { readContent } from '../../../lib/content/store/store.ts';
+import { messageOf, PluginError } from '../../../lib/errors.ts';
+import { repack, rewrite } from '../../support/archive/repack.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { execFile } from 'node:child_process';
-import { promisify } from 'node:util';
-import { metadataPath } from '../../../lib/bundle/metadata/metadata.ts';
-import type { BundlePart } from '../../../lib/bundle/open/bundle.ts';
-import { readContent } from '../../../lib/content/store/store.ts';
-import { repack, rewrite } from '../../support/archive/repack.ts';
 
 describe('a mirror directory with links in it', () => {
   let made: TestBundle;

@@ -2,15 +2,15 @@ import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
-import { checkSigned } from '../../../lib/bundle/open/signedBundle.ts';
 import type { VerifyTrust } from '../../../lib/bundle/open/signatureCheck.ts';
-import type { Context } from '../../../lib/context.ts';
+import { checkSigned } from '../../../lib/bundle/open/signedBundle.ts';
 import { hexOf } from '../../../lib/content/oci/digest.ts';
+import type { Context } from '../../../lib/context.ts';
 import type { SignedRelease } from '../../../lib/release/load.ts';
+import { repack, type UnpackedBundle } from '../../support/archive/repack.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { repack, type UnpackedBundle } from '../../support/archive/repack.ts';
 import { makeSigningKey } from '../../support/release/signing.ts';
 
 describe('checkSigned', () => {

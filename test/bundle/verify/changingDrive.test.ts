@@ -1,14 +1,14 @@
-import { expect } from 'chai';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { Archive, type ArchiveFile } from '../../../lib/content/archive/archive.ts';
-import { endSize, roundToBlock } from '../../../lib/content/archive/tarLayout.ts';
+import { expect } from 'chai';
 import { metadataPath } from '../../../lib/bundle/metadata/metadata.ts';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { openRemoteTar } from '../../../lib/bundle/open/openTar.ts';
 import { verifyBundle, type VerifyReport } from '../../../lib/bundle/verify/verify.ts';
-import { checkBundleDigest } from '../../../lib/node/transfer/replica.ts';
+import { Archive, type ArchiveFile } from '../../../lib/content/archive/archive.ts';
+import { endSize, roundToBlock } from '../../../lib/content/archive/tarLayout.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { checkBundleDigest } from '../../../lib/node/transfer/replica.ts';
 import { gatherFacts } from '../../../lib/update/record/bundleFacts.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';

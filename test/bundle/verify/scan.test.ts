@@ -1,14 +1,14 @@
-import { expect } from 'chai';
 import { copyFile, readFile, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
-import { DigestThread } from '../../../lib/content/archive/digestThread.ts';
+import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { openTar } from '../../../lib/bundle/open/openTar.ts';
 import { scanContent, type ScannedContent } from '../../../lib/bundle/verify/scan.ts';
+import { DigestThread } from '../../../lib/content/archive/digestThread.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { repack, rewrite } from '../../support/archive/repack.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
-import { repack, rewrite } from '../../support/archive/repack.ts';
 
 const folder = 'v2/openshift/release';
 

@@ -1,18 +1,18 @@
-import { expect } from 'chai';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { verifyBundle, type VerifyReport } from '../../../lib/bundle/verify/verify.ts';
 import { Archive } from '../../../lib/content/archive/archive.ts';
-import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
-import { makeContext } from '../../support/context.ts';
-import { failureOf } from '../../support/program/failure.ts';
-import { TestContent } from '../../support/content/image.ts';
-import { makeBlob } from '../../support/content/layers.ts';
-import { requirePeer, run, runSuccessfully } from '../../support/peers.ts';
 import { rewrite } from '../../support/archive/repack.ts';
 import { tarAttacks } from '../../support/archive/tarAttacks.ts';
 import { makeFile, makePax, paxRecord } from '../../support/archive/tarBytes.ts';
+import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { TestContent } from '../../support/content/image.ts';
+import { makeBlob } from '../../support/content/layers.ts';
+import { makeContext } from '../../support/context.ts';
+import { requirePeer, run, runSuccessfully } from '../../support/peers.ts';
+import { failureOf } from '../../support/program/failure.ts';
 
 const binding = `apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding

@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto';
 import { expect } from 'chai';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
-import type { StoredObject } from '../../../lib/cluster/objects/storedObject.ts';
 import { findDifferences, mergeManifest } from '../../../lib/cluster/apply/difference.ts';
+import type { StoredObject } from '../../../lib/cluster/objects/storedObject.ts';
 import { signatureConfigMap } from '../../../lib/config/signatures.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 
 const stored = (fields: object, metadata: object = {}): StoredObject => ({
   apiVersion: 'v1',

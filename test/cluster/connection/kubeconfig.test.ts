@@ -2,8 +2,8 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import { expect } from 'chai';
 import { findTarget } from '../../../lib/cluster/connection/kubeconfig.ts';
-import { failureOf } from '../../support/program/failure.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
+import { failureOf } from '../../support/program/failure.ts';
 
 describe('findTarget', () => {
   let folder: KubeconfigFolder;

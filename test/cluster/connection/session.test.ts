@@ -3,21 +3,21 @@ import { once } from 'node:events';
 import { readFile, writeFile, stat } from 'node:fs/promises';
 import type { IncomingMessage } from 'node:http';
 import { get } from 'node:https';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { expect } from 'chai';
+import { bundle } from '../../../.config/bundle.ts';
 import { connectCluster, type ClusterOptions } from '../../../lib/cluster/client.ts';
 import { findTarget } from '../../../lib/cluster/connection/kubeconfig.ts';
 import { Session } from '../../../lib/cluster/connection/session.ts';
+import { startSocksProxy, startTunnelProxy } from '../../fakes/http/proxies.ts';
 import { startApiServer, type ApiServerOptions, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeAuthority, type Authority, type Certificate } from '../../support/certificates.ts';
 import { hasty } from '../../support/cluster.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
-import { failureOf } from '../../support/program/failure.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
-import { startSocksProxy, startTunnelProxy } from '../../fakes/http/proxies.ts';
-import { createRequire } from 'node:module';
-import { join } from 'node:path';
-import { bundle } from '../../../.config/bundle.ts';
+import { failureOf } from '../../support/program/failure.ts';
 
 describe('Session', () => {
   let authority: Authority;

@@ -1,10 +1,10 @@
 import { expect } from 'chai';
-import { executeProgram } from '../../support/program/execution.ts';
-import { parse, normalizeWords } from '../../../cmd/cli/program.ts';
 import { camelCase } from '../../../cmd/cli/arguments.ts';
 import { namesOf, type Option } from '../../../cmd/cli/command.ts';
-import { withBundle } from '../../../cmd/mirror-registry/target.ts';
 import { commonOptions, normalizeWord } from '../../../cmd/cli/options.ts';
+import { parse, normalizeWords } from '../../../cmd/cli/program.ts';
+import { withBundle } from '../../../cmd/mirror-registry/target.ts';
+import { executeProgram } from '../../support/program/execution.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { programs } from '../../support/project/docs.ts';
 

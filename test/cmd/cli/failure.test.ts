@@ -8,8 +8,8 @@ import { kebabCase } from '../../../cmd/cli/arguments.ts';
 import type { OptionRecord } from '../../../cmd/cli/command.ts';
 import { showFailure, withResumption } from '../../../cmd/cli/failure.ts';
 import { Terminal } from '../../../cmd/cli/terminal.ts';
-import { PluginError } from '../../../lib/errors.ts';
 import { upgradeBundle } from '../../../cmd/upgrade-bundle/commands.ts';
+import { PluginError } from '../../../lib/errors.ts';
 import { programs } from '../../support/project/docs.ts';
 
 const root = fileURLToPath(new URL('../../..', import.meta.url));

@@ -1,9 +1,9 @@
 import { expect } from 'chai';
 import { parse } from 'yaml';
-import { readImageSet } from '../../../cmd/cli/imageSet.ts';
-import { createOptions } from '../../../cmd/upgrade-bundle/create/createOptions.ts';
-import { mirrorOptions } from '../../../cmd/release-mirror-config/options.ts';
 import type { OptionRecord } from '../../../cmd/cli/command.ts';
+import { readImageSet } from '../../../cmd/cli/imageSet.ts';
+import { mirrorOptions } from '../../../cmd/release-mirror-config/options.ts';
+import { createOptions } from '../../../cmd/upgrade-bundle/create/createOptions.ts';
 import { fieldsOf } from '../../../lib/fields.ts';
 import { failureOf } from '../../support/program/failure.ts';
 

@@ -1,9 +1,9 @@
-import { mock } from 'node:test';
 import { Writable } from 'node:stream';
+import { mock } from 'node:test';
 import { expect } from 'chai';
+import { Terminal, type TerminalOptions } from '../../../cmd/cli/terminal.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { Lines } from '../../../lib/text.ts';
-import { Terminal, type TerminalOptions } from '../../../cmd/cli/terminal.ts';
 
 const mebibyte = 1024 ** 2;
 const digest = 'sha256:00';

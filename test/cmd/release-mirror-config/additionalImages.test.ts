@@ -3,12 +3,12 @@ import { expect } from 'chai';
 import { parseAllDocuments } from 'yaml';
 import { startRegistry } from '../../fakes/registry/registry.ts';
 import { openWorkshop, runProgram, type Workshop } from '../../support/content/creation.ts';
+import { TestContent } from '../../support/content/image.ts';
 import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer } from '../../support/peers.ts';
 import { addAttachment, attachmentTag } from '../../support/release/attachments.ts';
 import { extraImage, type ExtraImage } from '../../support/release/extraImage.ts';
 import { listTags, Mirroring, pullWhole } from '../../support/release/mirroring.ts';
-import { TestContent } from '../../support/content/image.ts';
 
 describe('oc adm-release-mirror-config --additional-image', function () {
   requirePeer(this, 'docker-registry', 'skopeo');

@@ -1,9 +1,9 @@
 import { cp, readdir, rm, writeFile } from 'node:fs/promises';
 import { expect } from 'chai';
-import { writeRecord } from '../../../lib/mirroring/prune/pruneRecord.ts';
 import type { Digest } from '../../../lib/content/oci/digest.ts';
 import { digestIn } from '../../../lib/content/oci/reference.ts';
 import { Directory, releaseRepository } from '../../../lib/content/store/directory.ts';
+import { writeRecord } from '../../../lib/mirroring/prune/pruneRecord.ts';
 import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { startRegistry } from '../../fakes/registry/registry.ts';
 import { addRelease, openWorkshop, runExecutable, runProgram, type Workshop } from '../../support/content/creation.ts';

@@ -1,7 +1,7 @@
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { expect } from 'chai';
-import { addRelease, openWorkshop, runExecutable, type Workshop } from '../../support/content/creation.ts';
 import { startRegistry } from '../../fakes/registry/registry.ts';
+import { addRelease, openWorkshop, runExecutable, type Workshop } from '../../support/content/creation.ts';
 import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer } from '../../support/peers.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';

@@ -1,20 +1,20 @@
 import { readdir } from 'node:fs/promises';
 import { expect } from 'chai';
-import { takeLock } from '../../../lib/content/files/lock.ts';
-import { writeRecord } from '../../../lib/mirroring/prune/pruneRecord.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { openAccess } from '../../../cmd/cli/access.ts';
+import { takeLock } from '../../../lib/content/files/lock.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { Registries } from '../../../lib/content/registry/registries.ts';
+import { writeRecord } from '../../../lib/mirroring/prune/pruneRecord.ts';
 import { startRegistry } from '../../fakes/registry/registry.ts';
 import { startChangeProxy } from '../../support/changeProxy.ts';
 import { addRelease, openWorkshop, runExecutable, runProgram, type Workshop } from '../../support/content/creation.ts';
-import { until } from '../../support/until.ts';
 import { makeContext } from '../../support/context.ts';
 import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer } from '../../support/peers.ts';
 import type { Execution } from '../../support/program/execution.ts';
 import { listTags, Mirroring, pullWhole } from '../../support/release/mirroring.ts';
 import type { TestRelease } from '../../support/release/release.ts';
+import { until } from '../../support/until.ts';
 
 describe('oc adm-release-mirror-config prune, beside other runs', function () {
   requirePeer(this, 'docker-registry', 'skopeo');

@@ -1,23 +1,23 @@
 import { cp, mkdir, readdir, readFile, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { shellWord } from '../../../lib/text.ts';
 import { parse } from 'yaml';
 import { signatureConfigMap } from '../../../lib/config/signatures.ts';
 import { hexOf, isDigest, type Digest } from '../../../lib/content/oci/digest.ts';
-import { imagePolicyFiles } from '../../support/release/imagePolicy.ts';
-import { attachmentTag } from '../../support/release/attachments.ts';
+import { shellWord } from '../../../lib/text.ts';
+import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { blobBytes, openWorkshop, type Workshop } from '../../support/content/creation.ts';
-import { until } from '../../support/until.ts';
-import { findFreePort } from '../../support/freePort.ts';
 import { useDockerRegistry } from '../../support/dockerRegistry.ts';
-import { layOutAsOc } from '../../support/release/mirrorDirectory.ts';
-import { listTags, Mirroring, pullWhole, readTagLinks } from '../../support/release/mirroring.ts';
+import { findFreePort } from '../../support/freePort.ts';
 import { requirePeer, runSuccessfully } from '../../support/peers.ts';
 import type { Execution } from '../../support/program/execution.ts';
-import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
+import { attachmentTag } from '../../support/release/attachments.ts';
+import { imagePolicyFiles } from '../../support/release/imagePolicy.ts';
+import { layOutAsOc } from '../../support/release/mirrorDirectory.ts';
+import { listTags, Mirroring, pullWhole, readTagLinks } from '../../support/release/mirroring.ts';
 import { buildRelease, type TestRelease } from '../../support/release/release.ts';
 import { signDigest } from '../../support/release/signing.ts';
+import { until } from '../../support/until.ts';
 
 /**
  * Returns the tags of a mirrored release in one repository: of the release, its components and its sigstore signatures.

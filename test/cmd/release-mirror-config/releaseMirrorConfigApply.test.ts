@@ -7,17 +7,17 @@ import { parse } from 'yaml';
 import { hexOf } from '../../../lib/content/oci/digest.ts';
 import { updateServiceKind } from '../../fakes/kubernetes/apiKinds.ts';
 import { startApiServer, type ApiServerOptions, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { ImportingServer } from '../../fakes/kubernetes/importingServer.ts';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
 import { openWorkshop, runExecutable, type Workshop } from '../../support/content/creation.ts';
-import { until } from '../../support/until.ts';
 import { startDockerRegistry } from '../../support/dockerRegistry.ts';
+import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
+import { requirePeer } from '../../support/peers.ts';
 import { executeProgram, type Execution } from '../../support/program/execution.ts';
 import { findCommands, runPrinted } from '../../support/program/printedCommands.ts';
 import { makeArchive, soundFiles } from '../../support/release/graphArchive.ts';
-import { ImportingServer } from '../../fakes/kubernetes/importingServer.ts';
-import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
 import { Mirroring, pullWhole, readTagLinks } from '../../support/release/mirroring.ts';
-import { requirePeer } from '../../support/peers.ts';
+import { until } from '../../support/until.ts';
 
 const managed = 'openshift-config-managed';
 

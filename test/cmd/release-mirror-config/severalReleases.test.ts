@@ -7,8 +7,8 @@ import { startDockerRegistry } from '../../support/dockerRegistry.ts';
 import { makeKubeconfigFolder } from '../../support/kubeconfig.ts';
 import { requirePeer } from '../../support/peers.ts';
 import type { Execution } from '../../support/program/execution.ts';
-import { extraImage } from '../../support/release/extraImage.ts';
 import { findCommands, runPrinted } from '../../support/program/printedCommands.ts';
+import { extraImage } from '../../support/release/extraImage.ts';
 import { Mirroring, pullWhole } from '../../support/release/mirroring.ts';
 import { buildRelease, type TestRelease } from '../../support/release/release.ts';
 

@@ -2,8 +2,8 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import type { ReleaseDiff } from '../../../lib/bundle/diff.ts';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
-import { makeContext } from '../../support/context.ts';
 import { addRelease, openWorkshop, runProgram, type Workshop } from '../../support/content/creation.ts';
+import { makeContext } from '../../support/context.ts';
 import type { Execution } from '../../support/program/execution.ts';
 
 describe('oc adm-upgrade-bundle diff', () => {

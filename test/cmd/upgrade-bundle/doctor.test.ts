@@ -7,9 +7,9 @@ import { createMessage, sign } from 'openpgp';
 import type { Diagnosis } from '../../../cmd/upgrade-bundle/doctor.ts';
 import { recordVersion } from '../../../lib/update/install/agentVersion.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
-import { makeSigningKey } from '../../support/release/signing.ts';
-import { executeProgram } from '../../support/program/execution.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
+import { executeProgram } from '../../support/program/execution.ts';
+import { makeSigningKey } from '../../support/release/signing.ts';
 
 const executable = fileURLToPath(new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
 

@@ -1,8 +1,8 @@
 import { expect } from 'chai';
 import { formatDrillJunit, formatDrills } from '../../../cmd/upgrade-bundle/drill.ts';
 import type { NodeDrill } from '../../../lib/drill/drill.ts';
-import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { furnish, node, platformImage, workload } from '../../fakes/cluster/site.ts';
+import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
 import { executeProgram, type Execution } from '../../support/program/execution.ts';
 

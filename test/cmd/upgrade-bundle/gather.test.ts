@@ -1,5 +1,5 @@
-import { mkdir, readdir, readFile, stat } from 'node:fs/promises';
 import { once } from 'node:events';
+import { mkdir, readdir, readFile, stat } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { dirname, join } from 'node:path';
@@ -7,9 +7,9 @@ import { expect } from 'chai';
 import { list as listTar } from 'tar';
 import { formatNodeReport } from '../../../lib/update/record/nodeReport.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/record/upgradeBundleDefinition.ts';
-import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { furnish, platformImage } from '../../fakes/cluster/site.ts';
 import { upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
+import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { runProgram } from '../../support/content/creation.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
 import type { Execution } from '../../support/program/execution.ts';

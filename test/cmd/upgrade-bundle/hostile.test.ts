@@ -2,8 +2,8 @@ import { copyFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
-import { makeKubeconfigFolder } from '../../support/kubeconfig.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { makeKubeconfigFolder } from '../../support/kubeconfig.ts';
 import { executeProgram, type Execution } from '../../support/program/execution.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
 

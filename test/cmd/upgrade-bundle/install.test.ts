@@ -2,18 +2,18 @@ import { mkdtemp, open, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
+import { formatManifest } from '../../../lib/config/manifest.ts';
 import { readExecutables } from '../../../lib/update/install/executable.ts';
-import manifest from '../../../package.json' with { type: 'json' };
 import { planInstallation } from '../../../lib/update/install/installation.ts';
 import { awaitMirrors } from '../../../lib/update/mirror/mirrorInstallation.ts';
-import { formatManifest } from '../../../lib/config/manifest.ts';
+import manifest from '../../../package.json' with { type: 'json' };
 import { openAgentSite, type AgentSite } from '../../fakes/cluster/agents.ts';
 import { node, reportMirror } from '../../fakes/cluster/site.ts';
 import { runOutOfTime } from '../../support/clock.ts';
 import { runProgram } from '../../support/content/creation.ts';
+import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
 import type { Execution } from '../../support/program/execution.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
 
 const { version } = manifest;
 

@@ -4,17 +4,17 @@ import { expect } from 'chai';
 import type { Finding } from '../../../lib/cluster/finding.ts';
 import type { Preflight } from '../../../lib/readiness/preflight/preflight.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/record/upgradeBundleDefinition.ts';
+import { furnish, infrastructure, podSpec, reportMirror, workload } from '../../fakes/cluster/site.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { runProgram } from '../../support/content/creation.ts';
-import type { Execution } from '../../support/program/execution.ts';
 import { startDockerRegistry } from '../../support/dockerRegistry.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
 import { requirePeer } from '../../support/peers.ts';
+import type { Execution } from '../../support/program/execution.ts';
 import { findCommands, runPrinted } from '../../support/program/printedCommands.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
 import { imagePolicyFiles } from '../../support/release/imagePolicy.ts';
-import { furnish, infrastructure, podSpec, reportMirror, workload } from '../../fakes/cluster/site.ts';
 
 describe('oc adm-upgrade-bundle preflight', () => {
   let server: TestApiServer;

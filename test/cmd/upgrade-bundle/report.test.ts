@@ -1,16 +1,16 @@
 import { mkdir, readFile, readdir, symlink, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import * as openpgp from 'openpgp';
 import { expect } from 'chai';
-import { encryptTo, readEncryptionKey } from '../../../lib/release/signature/encryption.ts';
-import { exportPublicKey } from '../../../lib/release/sigstore/envelope.ts';
+import * as openpgp from 'openpgp';
 import { formatSiteReport } from '../../../lib/config/siteReport.ts';
 import { nameUpdateReport } from '../../../lib/config/updateReport.ts';
 import { planReport } from '../../../lib/node/media/reportRegion.ts';
-import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
-import { executeProgram, type Execution } from '../../support/program/execution.ts';
-import { runSuccessfully } from '../../support/peers.ts';
+import { encryptTo, readEncryptionKey } from '../../../lib/release/signature/encryption.ts';
+import { exportPublicKey } from '../../../lib/release/sigstore/envelope.ts';
 import { makeReportKey, makeUpdateReport, signUpdateReport } from '../../support/content/updateReport.ts';
+import { runSuccessfully } from '../../support/peers.ts';
+import { executeProgram, type Execution } from '../../support/program/execution.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 
 const program = new URL('../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url).pathname;
 

@@ -1,9 +1,9 @@
 import { expect } from 'chai';
 import { upgradeBundleDefinition } from '../../../lib/update/record/upgradeBundleDefinition.ts';
-import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
-import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { furnish, node } from '../../fakes/cluster/site.ts';
 import { makeBackup, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
+import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
+import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { runProgram } from '../../support/content/creation.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
 import type { Execution } from '../../support/program/execution.ts';

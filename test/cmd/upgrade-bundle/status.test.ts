@@ -1,24 +1,24 @@
 import { copyFile, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
-import manifest from '../../../package.json' with { type: 'json' };
+import { hexOf } from '../../../lib/content/oci/digest.ts';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import { gatherTrust, noTrust, type AgentTrust } from '../../../lib/update/install/agentTrust.ts';
 import { formatNodeReport } from '../../../lib/update/record/nodeReport.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/record/upgradeBundleDefinition.ts';
-import { hexOf } from '../../../lib/content/oci/digest.ts';
+import manifest from '../../../package.json' with { type: 'json' };
+import { node, platformImage } from '../../fakes/cluster/site.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { repack } from '../../support/archive/repack.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
-import { makeContext } from '../../support/context.ts';
 import { digestOfFile, type Running, runProgram, startProgram } from '../../support/content/creation.ts';
-import { until } from '../../support/until.ts';
+import { makeContext } from '../../support/context.ts';
+import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
 import type { Execution } from '../../support/program/execution.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
 import { imagePolicyFiles } from '../../support/release/imagePolicy.ts';
-import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
-import { node, platformImage } from '../../fakes/cluster/site.ts';
+import { until } from '../../support/until.ts';
 
 const digest = `sha256:${'a'.repeat(64)}` as const;
 

@@ -1,6 +1,6 @@
-import { expect } from 'chai';
 import { rm } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
+import { expect } from 'chai';
 import { parse } from 'yaml';
 import type { CreateResult } from '../../../lib/bundle/create/create.ts';
 import type { ReleaseInspection } from '../../../lib/bundle/inspect/release.ts';

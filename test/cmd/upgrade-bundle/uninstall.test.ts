@@ -2,8 +2,8 @@ import { expect } from 'chai';
 import { install } from '../../../lib/update/install/install.ts';
 import { openAgentSite, type AgentSite } from '../../fakes/cluster/agents.ts';
 import { runProgram } from '../../support/content/creation.ts';
-import type { Execution } from '../../support/program/execution.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
+import type { Execution } from '../../support/program/execution.ts';
 
 describe('oc adm-upgrade-bundle uninstall', () => {
   let site: AgentSite;

@@ -1,17 +1,17 @@
-import { expect } from 'chai';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, open, readdir, readFile, truncate, unlink, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
+import { expect } from 'chai';
 import { formatMetadata, metadataPath } from '../../../lib/bundle/metadata/metadata.ts';
 import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { layOutTar } from '../../../lib/content/archive/tarLayout.ts';
-import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
-import { executeProgram } from '../../support/program/execution.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { rewrite } from '../../support/archive/repack.ts';
+import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { executableOf } from '../../support/program/executables.ts';
+import { executeProgram } from '../../support/program/execution.ts';
 
 const executable = executableOf('oc-adm_upgrade_bundle');
 const run = promisify(execFile);

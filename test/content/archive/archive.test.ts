@@ -1,18 +1,18 @@
-import { expect } from 'chai';
 import { execFileSync } from 'node:child_process';
 import { mkdir, open, readFile, readlink, symlink, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { gzipSync } from 'node:zlib';
+import { expect } from 'chai';
 import { Header, Pax } from 'tar';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { Archive } from '../../../lib/content/archive/archive.ts';
 import { layOutTar, type TarEntry } from '../../../lib/content/archive/tarLayout.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { entriesOf, makeTarFile, writeTar } from '../../support/archive/archive.ts';
 import { makeContext } from '../../support/context.ts';
+import { requirePeer, runSuccessfully } from '../../support/peers.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
-import { requirePeer, runSuccessfully } from '../../support/peers.ts';
 import { describeSource, makeSample } from '../store/contract.ts';
 
 describeSource('Archive', async (content, repository, context) => {

@@ -1,4 +1,3 @@
-import { expect } from 'chai';
 import { execFileSync, fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import {
@@ -16,15 +15,16 @@ import {
 } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
-import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
+import { expect } from 'chai';
 import { Archive } from '../../../lib/content/archive/archive.ts';
 import { ArchiveWriter } from '../../../lib/content/archive/archiveWriter.ts';
 import { layOutTar, type TarEntry, type TarLayout } from '../../../lib/content/archive/tarLayout.ts';
 import { journalOf, partialOf } from '../../../lib/content/archive/unfinished.ts';
+import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
 import { entriesOf, makeTarFile, withoutContent } from '../../support/archive/archive.ts';
 import { makeContext } from '../../support/context.ts';
-import { failureOf } from '../../support/program/failure.ts';
 import { makePipe } from '../../support/pipe.ts';
+import { failureOf } from '../../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { contentOf, makeSample, type Sample } from '../store/contract.ts';
 

@@ -1,12 +1,12 @@
-import { expect } from 'chai';
 import { open } from 'node:fs/promises';
+import { expect } from 'chai';
 import { encodeHeader } from '../../../lib/content/archive/tarLayout.ts';
-import { Volumes } from '../../../lib/content/archive/volumes.ts';
 import { listEntries, type TarListing } from '../../../lib/content/archive/tarListing.ts';
+import { Volumes } from '../../../lib/content/archive/volumes.ts';
 import { makeTarFile, writeTar } from '../../support/archive/archive.ts';
+import { makeFile, makeHeader, makeLong, makePax, paxRecord } from '../../support/archive/tarBytes.ts';
 import { makeContext } from '../../support/context.ts';
 import { removeFolder } from '../../support/release/mirrorDirectory.ts';
-import { makeFile, makeHeader, makeLong, makePax, paxRecord } from '../../support/archive/tarBytes.ts';
 
 const gnu = { magic: 'ustar  \0' };
 const folder = { name: 'config/', type: '5', mode: '0000755\0' };

@@ -2,11 +2,8 @@ import { mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/p
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { expect } from 'chai';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { Archive } from '../../../lib/content/archive/archive.ts';
 import { ArchiveWriter } from '../../../lib/content/archive/archiveWriter.ts';
-import { readPieces, writePieces } from '../../../lib/content/files/fileRange.ts';
-import { openLocation, parseLocation } from '../../../lib/content/store/location.ts';
 import { layOutTar, type TarEntry } from '../../../lib/content/archive/tarLayout.ts';
 import { journalOf, partialOf } from '../../../lib/content/archive/unfinished.ts';
 import {
@@ -19,6 +16,9 @@ import {
   volumeName,
   Volumes,
 } from '../../../lib/content/archive/volumes.ts';
+import { readPieces, writePieces } from '../../../lib/content/files/fileRange.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { openLocation, parseLocation } from '../../../lib/content/store/location.ts';
 import { entriesOf, makeTarFile, withoutContent } from '../../support/archive/archive.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';

@@ -1,16 +1,16 @@
-import { expect } from 'chai';
 import { readdir, rename, truncate, unlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { expect } from 'chai';
 import { copyImages, type Image } from '../../../lib/content/copy/copy.ts';
-import { PluginError } from '../../../lib/errors.ts';
 import { mediaTypes, type Descriptor } from '../../../lib/content/oci/descriptor.ts';
 import { Directory } from '../../../lib/content/store/directory.ts';
 import { ImageGraphReader } from '../../../lib/content/store/imageGraph.ts';
 import type { ContentSource } from '../../../lib/content/store/store.ts';
-import { makeContext, type TestContext } from '../../support/context.ts';
-import { failureOf } from '../../support/program/failure.ts';
+import { PluginError } from '../../../lib/errors.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { makeNoiseLayer } from '../../support/content/layers.ts';
+import { makeContext, type TestContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
 import { layOutAsOc, makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 
 const repository = 'openshift/release';

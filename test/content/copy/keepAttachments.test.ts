@@ -8,8 +8,8 @@ import { mediaTypes, parseManifest, type Descriptor } from '../../../lib/content
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { Directory } from '../../../lib/content/store/directory.ts';
 import { startRegistry } from '../../fakes/registry/registry.ts';
-import { makeContext } from '../../support/context.ts';
 import { openWorkshop, runProgram, type Workshop } from '../../support/content/creation.ts';
+import { makeContext } from '../../support/context.ts';
 import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer, runSuccessfully } from '../../support/peers.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';

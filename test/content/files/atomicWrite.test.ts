@@ -1,7 +1,7 @@
-import { expect } from 'chai';
 import { link, mkdir, mkdtemp, readdir, readFile, rm, rmdir, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { expect } from 'chai';
 import { writeAtomically } from '../../../lib/content/files/atomicWrite.ts';
 import { failureOf } from '../../support/program/failure.ts';
 

@@ -1,8 +1,7 @@
-import { expect } from 'chai';
 import { mkdir, mkdtemp, open, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { PluginError } from '../../../lib/errors.ts';
+import { expect } from 'chai';
 import {
   checkFileWritable,
   checkSpace,
@@ -10,6 +9,7 @@ import {
   makeFolders,
   syncFolder,
 } from '../../../lib/content/files/disk.ts';
+import { PluginError } from '../../../lib/errors.ts';
 import { failureOf } from '../../support/program/failure.ts';
 
 describe('describeWriteError', () => {

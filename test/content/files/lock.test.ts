@@ -1,4 +1,3 @@
-import { expect } from 'chai';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
@@ -6,6 +5,7 @@ import { mkdir, readdir, readFile, symlink, utimes, writeFile } from 'node:fs/pr
 import { hostname } from 'node:os';
 import { basename, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { expect } from 'chai';
 import { checkLock, takeLock } from '../../../lib/content/files/lock.ts';
 import { ForgetfulDisk } from '../../fakes/files/forgetfulDisk.ts';
 import { failureOf } from '../../support/program/failure.ts';

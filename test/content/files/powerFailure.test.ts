@@ -2,19 +2,19 @@ import { readFile, readlink, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { Readable } from 'node:stream';
 import { expect } from 'chai';
+import type { BundleMetadata } from '../../../lib/bundle/metadata/metadata.ts';
+import { prepareSidecars } from '../../../lib/bundle/open/sidecars.ts';
 import { ArchiveWriter } from '../../../lib/content/archive/archiveWriter.ts';
 import { layOutTar } from '../../../lib/content/archive/tarLayout.ts';
-import { prepareSidecars } from '../../../lib/bundle/open/sidecars.ts';
-import type { BundleMetadata } from '../../../lib/bundle/metadata/metadata.ts';
 import { writeAtomically } from '../../../lib/content/files/atomicWrite.ts';
 import { digestOf, hexOf } from '../../../lib/content/oci/digest.ts';
 import { Directory } from '../../../lib/content/store/directory.ts';
 import { ForgetfulDisk } from '../../fakes/files/forgetfulDisk.ts';
-import { contentOf, makeSample } from '../store/contract.ts';
 import { entriesOf, makeTarFile, withoutContent } from '../../support/archive/archive.ts';
-import { makeContext } from '../../support/context.ts';
 import { openWorkshop } from '../../support/content/creation.ts';
+import { makeContext } from '../../support/context.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
+import { contentOf, makeSample } from '../store/contract.ts';
 
 describe('a power failure', () => {
   const repository = 'openshift/release';

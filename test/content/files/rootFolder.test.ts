@@ -2,13 +2,13 @@ import { link, mkdir, readFile, rename, rm, symlink, unlink, writeFile } from 'n
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { expect } from 'chai';
-import { messageOf } from '../../../lib/errors.ts';
 import { RootFolder } from '../../../lib/content/files/rootFolder.ts';
+import { messageOf } from '../../../lib/errors.ts';
 import { makeContext } from '../../support/context.ts';
-import { failureOf } from '../../support/program/failure.ts';
 import { skipLoudly } from '../../support/loopDevice.ts';
-import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { run, runSuccessfully } from '../../support/peers.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 
 const secret = 'the secret of another';
 

@@ -1,16 +1,16 @@
-import { expect } from 'chai';
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
-import { writeFile, link, mkdir, readFile, stat, symlink } from 'node:fs/promises';
-import { join } from 'node:path';
-import { readPem, readSmallFile, openRegular, openRegularSync } from '../../../lib/content/files/smallFile.ts';
-import { failureOf } from '../../support/program/failure.ts';
-import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { constants } from 'node:fs';
+import { writeFile, link, mkdir, readFile, stat, symlink } from 'node:fs/promises';
 import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { expect } from 'chai';
 import { Journal } from '../../../lib/content/archive/journal.ts';
 import { checkLock, readHolder, takeLock } from '../../../lib/content/files/lock.ts';
+import { readPem, readSmallFile, openRegular, openRegularSync } from '../../../lib/content/files/smallFile.ts';
 import { whileLocked } from '../../../lib/mirroring/mirror/destination.ts';
 import { makePipe } from '../../support/pipe.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 
 describe('readSmallFile', () => {
   let folder: string;

@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { connect, createServer, getCACertificates, type Server } from 'node:tls';
 import { expect } from 'chai';
-import { isPluginError, type ErrorCode } from '../../../lib/errors.ts';
 import { Certificates, type CertificatesOptions } from '../../../lib/content/http/certificates.ts';
+import { isPluginError, type ErrorCode } from '../../../lib/errors.ts';
 import { makeAuthority, type Authority, type Certificate } from '../../support/certificates.ts';
 
 describe('Certificates', () => {

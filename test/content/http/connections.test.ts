@@ -8,12 +8,12 @@ import { PassThrough, Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { expect } from 'chai';
 import { Certificates, type CertificatesOptions } from '../../../lib/content/http/certificates.ts';
-import { readBody } from '../../../lib/content/http/networkErrors.ts';
 import { Connections, type ConnectionsOptions } from '../../../lib/content/http/connections.ts';
-import { makeAuthority, type Authority } from '../../support/certificates.ts';
+import { readBody } from '../../../lib/content/http/networkErrors.ts';
 import { generatedBody } from '../../fakes/registry/content.ts';
-import { failureOf } from '../../support/program/failure.ts';
 import { startRegistry, type RegistryOptions, type TestRegistry } from '../../fakes/registry/registry.ts';
+import { makeAuthority, type Authority } from '../../support/certificates.ts';
+import { failureOf } from '../../support/program/failure.ts';
 
 const { signal } = new AbortController();
 const ok = { answer: { status: 200, body: 'hello' } };

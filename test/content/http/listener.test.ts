@@ -1,4 +1,3 @@
-import { expect } from 'chai';
 import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { truncate, writeFile } from 'node:fs/promises';
@@ -6,10 +5,11 @@ import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { buffer, text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
+import { expect } from 'chai';
 import { openListener, type ConnectionLimits, type Listener } from '../../../lib/content/http/listener.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
-import { until } from '../../support/until.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
+import { until } from '../../support/until.ts';
 
 const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`;
 

@@ -2,9 +2,9 @@ import { once } from 'node:events';
 import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { expect } from 'chai';
+import { clientTlsOf, derivePreSharedKey } from '../../../lib/content/http/certificates.ts';
 import { Connections } from '../../../lib/content/http/connections.ts';
 import { openListener, type Listener } from '../../../lib/content/http/listener.ts';
-import { clientTlsOf, derivePreSharedKey } from '../../../lib/content/http/certificates.ts';
 import { isPluginError } from '../../../lib/errors.ts';
 import { makeContext } from '../../support/context.ts';
 

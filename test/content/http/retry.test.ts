@@ -1,5 +1,4 @@
 import { expect } from 'chai';
-import { PluginError } from '../../../lib/errors.ts';
 import {
   parseRetryAfter,
   retry,
@@ -8,6 +7,7 @@ import {
   type Clock,
   type RetryOptions,
 } from '../../../lib/content/http/retry.ts';
+import { PluginError } from '../../../lib/errors.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 

@@ -1,7 +1,10 @@
-import { expect } from 'chai';
 import net, { type AddressInfo, type Socket } from 'node:net';
-import { createSecureContext } from 'node:tls';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { createSecureContext } from 'node:tls';
+import { expect } from 'chai';
+import { Certificates } from '../../../lib/content/http/certificates.ts';
+import { Connections } from '../../../lib/content/http/connections.ts';
+import { explainNetworkError } from '../../../lib/content/http/networkErrors.ts';
 import {
   UnsupportedResponse,
   type ResponseHead,
@@ -10,13 +13,10 @@ import {
   type Receiver,
   type SocketOptions,
 } from '../../../lib/content/http/socket.ts';
-import { Certificates } from '../../../lib/content/http/certificates.ts';
-import { Connections } from '../../../lib/content/http/connections.ts';
-import { explainNetworkError } from '../../../lib/content/http/networkErrors.ts';
-import { makeAuthority, type Authority } from '../../support/certificates.ts';
 import { generatedBody } from '../../fakes/registry/content.ts';
-import { failureOf } from '../../support/program/failure.ts';
 import { startRegistry, type RegistryOptions, type TestRegistry } from '../../fakes/registry/registry.ts';
+import { makeAuthority, type Authority } from '../../support/certificates.ts';
+import { failureOf } from '../../support/program/failure.ts';
 import { until } from '../../support/until.ts';
 
 const { signal: never } = new AbortController();

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { parseAllDocuments } from 'yaml';
-import { messageOf } from '../../../lib/errors.ts';
 import { parseJson, withoutText } from '../../../lib/content/oci/syntax.ts';
+import { messageOf } from '../../../lib/errors.ts';
 
 /** Assembles texts of the parts of JSON, the same ones each time. */
 function* assembleTexts(count: number): Generator<string> {

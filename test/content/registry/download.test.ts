@@ -1,15 +1,15 @@
 import { mock } from 'node:test';
 import { expect } from 'chai';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { Certificates } from '../../../lib/content/http/certificates.ts';
 import { Connections } from '../../../lib/content/http/connections.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { downloadInto } from '../../../lib/content/registry/download.ts';
 import { Registry } from '../../../lib/content/registry/registry.ts';
 import { Transport } from '../../../lib/content/registry/transport.ts';
+import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
+import { addBlob, Places } from '../../support/content/places.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { addBlob, Places } from '../../support/content/places.ts';
-import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 
 describe('downloadInto', () => {
   const context = makeContext();

@@ -1,17 +1,17 @@
-import { expect } from 'chai';
 import { buffer } from 'node:stream/consumers';
-import type { Context } from '../../../lib/context.ts';
-import { PluginError } from '../../../lib/errors.ts';
+import { expect } from 'chai';
 import { Certificates } from '../../../lib/content/http/certificates.ts';
 import { Connections } from '../../../lib/content/http/connections.ts';
 import { FallbackSource, firstSuccess } from '../../../lib/content/registry/fallbackSource.ts';
-import { ReferrersApi } from '../../../lib/content/registry/tags.ts';
 import { Registry } from '../../../lib/content/registry/registry.ts';
+import { ReferrersApi } from '../../../lib/content/registry/tags.ts';
 import { Transport } from '../../../lib/content/registry/transport.ts';
+import type { Context } from '../../../lib/context.ts';
+import { PluginError } from '../../../lib/errors.ts';
 import { repositoryOf } from '../../fakes/registry/content.ts';
+import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { describeSource, makeSample, type Sample } from '../store/contract.ts';
 
 const nobody = { authorize: () => Promise.resolve(undefined) };

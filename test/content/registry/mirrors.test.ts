@@ -2,9 +2,9 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { isPluginError } from '../../../lib/errors.ts';
 import { formatReference, parseReference } from '../../../lib/content/oci/reference.ts';
 import { MirrorSets, readMirrorSets } from '../../../lib/content/registry/mirrors.ts';
+import { isPluginError } from '../../../lib/errors.ts';
 
 const digest = `sha256:${'a'.repeat(64)}`;
 

@@ -1,20 +1,20 @@
-import { expect } from 'chai';
 import { createHash } from 'node:crypto';
 import { closeSync, openSync } from 'node:fs';
+import { expect } from 'chai';
+import { TransientError } from '../../../lib/content/http/retry.ts';
 import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
 import type { Reference } from '../../../lib/content/oci/reference.ts';
 import { Credentials } from '../../../lib/content/registry/auth/credentials.ts';
-import { TransientError } from '../../../lib/content/http/retry.ts';
-import { PluginError } from '../../../lib/errors.ts';
+import { Tokens, type Authorizer } from '../../../lib/content/registry/auth/tokens.ts';
 import { openSession, type RegistrySession, type RegistrySettings } from '../../../lib/content/registry/session.ts';
 import { DownloadThreads } from '../../../lib/content/registry/threads.ts';
-import { Tokens, type Authorizer } from '../../../lib/content/registry/auth/tokens.ts';
 import { fromPlainError, toPlainError, type Download } from '../../../lib/content/registry/worker.ts';
+import { PluginError } from '../../../lib/errors.ts';
 import { generatedBody } from '../../fakes/registry/content.ts';
+import { startRegistry, type RegistryOptions, type TestRegistry } from '../../fakes/registry/registry.ts';
+import { addBlob, Places } from '../../support/content/places.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { addBlob, Places } from '../../support/content/places.ts';
-import { startRegistry, type RegistryOptions, type TestRegistry } from '../../fakes/registry/registry.ts';
 
 describe('DownloadThreads', () => {
   const user = { username: 'me', password: 'p-ssw-rd' };

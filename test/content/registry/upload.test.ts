@@ -1,19 +1,19 @@
 import { randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { expect } from 'chai';
-import { PluginError } from '../../../lib/errors.ts';
-import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { Certificates } from '../../../lib/content/http/certificates.ts';
 import { Connections } from '../../../lib/content/http/connections.ts';
+import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { Credentials } from '../../../lib/content/registry/auth/credentials.ts';
-import { Registry } from '../../../lib/content/registry/registry.ts';
 import { Tokens } from '../../../lib/content/registry/auth/tokens.ts';
+import { Registry } from '../../../lib/content/registry/registry.ts';
 import { Transport } from '../../../lib/content/registry/transport.ts';
 import type { UploadOptions } from '../../../lib/content/registry/upload.ts';
+import { PluginError } from '../../../lib/errors.ts';
+import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 
 const bytes = randomBytes(3_000_000);
 const blob: Descriptor = { mediaType: 'application/octet-stream', digest: digestOf(bytes), size: bytes.length };

@@ -1,4 +1,3 @@
-import { expect } from 'chai';
 import { createHash, randomBytes } from 'node:crypto';
 import { open, writeFile } from 'node:fs/promises';
 import { createServer, get, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
@@ -8,9 +7,10 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { expect } from 'chai';
+import { readChunks } from '../../../lib/content/files/fileRange.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { ContentSender, type ReadPart } from '../../../lib/content/server/contentSender.ts';
-import { readChunks } from '../../../lib/content/files/fileRange.ts';
 import { makeAuthority } from '../../support/certificates.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';

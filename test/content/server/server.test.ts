@@ -1,5 +1,5 @@
-import { expect } from 'chai';
 import { execFile, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
 import { request as sendRequest, type IncomingHttpHeaders, get, type IncomingMessage } from 'node:http';
 import { connect } from 'node:net';
@@ -7,17 +7,17 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { promisify } from 'node:util';
+import { expect } from 'chai';
 import { mediaTypes } from '../../../lib/content/oci/descriptor.ts';
-import { Directory } from '../../../lib/content/store/directory.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { serveContent, type ContentServer, type StreamLimits } from '../../../lib/content/server/server.ts';
+import { Directory } from '../../../lib/content/store/directory.ts';
 import type { ContentSource, LocalContent } from '../../../lib/content/store/store.ts';
+import { PluginError } from '../../../lib/errors.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { layOutAsOc, makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { contentOf, makeSample, type Sample } from '../store/contract.ts';
-import { once } from 'node:events';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
-import { PluginError } from '../../../lib/errors.ts';
 
 const run = promisify(execFile);
 const repository = 'openshift/release';

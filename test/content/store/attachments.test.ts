@@ -1,11 +1,11 @@
 import { expect } from 'chai';
+import type { BundleOrigin } from '../../../lib/bundle/create/origin.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { ImageGraphReader, type ImageGraph } from '../../../lib/content/store/imageGraph.ts';
-import type { BundleOrigin } from '../../../lib/bundle/create/origin.ts';
 import { repositoryOf, startRegistry, type RegistryOptions, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { TestContent } from '../../support/content/image.ts';
-import { openOrigin } from '../../support/content/origin.ts';
 import { makeNoiseLayer } from '../../support/content/layers.ts';
+import { openOrigin } from '../../support/content/origin.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { addReferrersTag, addSupplements, attachmentTag } from '../../support/release/attachments.ts';

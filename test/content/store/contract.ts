@@ -1,16 +1,16 @@
-import { expect } from 'chai';
 import { once } from 'node:events';
 import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
-import type { Context } from '../../../lib/context.ts';
+import { expect } from 'chai';
 import { mediaTypes, type Descriptor } from '../../../lib/content/oci/descriptor.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { readContent, type ContentSource, type ContentStore } from '../../../lib/content/store/store.ts';
+import type { Context } from '../../../lib/context.ts';
 import { emptyContent, readBody, repositoryOf, type RegistryContent } from '../../fakes/registry/content.ts';
-import { makeContext } from '../../support/context.ts';
-import { failureOf } from '../../support/program/failure.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { makeBlob, makeNoiseLayer } from '../../support/content/layers.ts';
+import { makeContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
 
 /** The content for the contract: an image of each format, a manifest list, and an empty blob, all in one repository. */
 export interface Sample {

@@ -1,4 +1,3 @@
-import { expect } from 'chai';
 import { execFileSync } from 'node:child_process';
 import {
   copyFile,
@@ -15,8 +14,9 @@ import {
 } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
-import { Directory, type DirectoryOptions, listRepositories } from '../../../lib/content/store/directory.ts';
+import { expect } from 'chai';
 import { partialName } from '../../../lib/content/files/atomicWrite.ts';
+import { Directory, type DirectoryOptions, listRepositories } from '../../../lib/content/store/directory.ts';
 import { readContent } from '../../../lib/content/store/store.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';

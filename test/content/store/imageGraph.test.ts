@@ -1,11 +1,11 @@
-import { expect } from 'chai';
 import { Readable } from 'node:stream';
-import { messageOf, PluginError } from '../../../lib/errors.ts';
+import { expect } from 'chai';
 import { mediaTypes, parseManifest, type Descriptor } from '../../../lib/content/oci/descriptor.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { Directory } from '../../../lib/content/store/directory.ts';
 import { blobsOf, ImageGraphReader, walkManifests } from '../../../lib/content/store/imageGraph.ts';
 import type { ContentSource } from '../../../lib/content/store/store.ts';
+import { messageOf, PluginError } from '../../../lib/errors.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { makeNoiseLayer } from '../../support/content/layers.ts';
 import { makeContext } from '../../support/context.ts';

@@ -1,7 +1,7 @@
-import { expect } from 'chai';
 import { execFileSync } from 'node:child_process';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join, relative, resolve } from 'node:path';
+import { expect } from 'chai';
 import { openLocation, parseLocation } from '../../../lib/content/store/location.ts';
 import { readContent } from '../../../lib/content/store/store.ts';
 import { makeContext } from '../../support/context.ts';

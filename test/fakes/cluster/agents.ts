@@ -2,11 +2,11 @@ import { createHash, randomBytes } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Executable } from '../../../lib/update/install/executable.ts';
+import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { TestKubelets } from '../kubernetes/apiNodes.ts';
 import type { Json } from '../kubernetes/apiPatch.ts';
 import { startApiServer, type ApiServerOptions, type TestApiServer } from '../kubernetes/apiServer.ts';
-import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
-import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { furnish, platformImage, workload } from './site.ts';
 
 /** A site whose nodes are folders. Tests can install agents on it. */

@@ -1,6 +1,6 @@
 import '../../support/clientIndex.ts';
-import { drillNode } from '../../../lib/drill/drill.ts';
 import { connectCluster } from '../../../lib/cluster/client.ts';
+import { drillNode } from '../../../lib/drill/drill.ts';
 import { hasty } from '../../support/cluster.ts';
 import { makeContext } from '../../support/context.ts';
 import { KilledCluster } from './killedCluster.ts';

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { ApiObject } from '../kubernetes/apiObjects.ts';
 import { osImageStreamKind } from '../kubernetes/apiKinds.ts';
+import type { ApiObject } from '../kubernetes/apiObjects.ts';
 import type { TestApiServer } from '../kubernetes/apiServer.ts';
 
 /** A build of machine-config-controller in a release. */

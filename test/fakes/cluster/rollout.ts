@@ -1,16 +1,16 @@
 import { writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { BundleFacts } from '../../../lib/update/record/bundleFacts.ts';
 import type { ClockReading } from '../../../lib/update/controller/observation.ts';
 import { controlRollout } from '../../../lib/update/controller/rollout.ts';
+import type { BundleFacts } from '../../../lib/update/record/bundleFacts.ts';
 import type { UpgradeBundle } from '../../../lib/update/record/upgradeBundle.ts';
-import type { ApiObject } from '../kubernetes/apiObjects.ts';
-import type { Json } from '../kubernetes/apiPatch.ts';
-import { startApiServer, type ApiServerOptions, type TestApiServer } from '../kubernetes/apiServer.ts';
 import { makeAuthority } from '../../support/certificates.ts';
 import { connectTo } from '../../support/cluster.ts';
 import { makeContext } from '../../support/context.ts';
+import type { ApiObject } from '../kubernetes/apiObjects.ts';
+import type { Json } from '../kubernetes/apiPatch.ts';
+import { startApiServer, type ApiServerOptions, type TestApiServer } from '../kubernetes/apiServer.ts';
 import { startRegistry, type TestRegistry } from '../registry/registry.ts';
 import { makeFacts, upgradeBundle, UpdatingSite } from './updatingSite.ts';
 

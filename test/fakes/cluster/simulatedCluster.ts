@@ -2,10 +2,10 @@ import type { KeyObject } from 'node:crypto';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Digest } from '../../../lib/content/oci/digest.ts';
+import { exportPublicKey } from '../../../lib/release/sigstore/envelope.ts';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import { noTrust } from '../../../lib/update/install/agentTrust.ts';
-import { exportPublicKey } from '../../../lib/release/sigstore/envelope.ts';
-import { reportKeyField, reportKeyFolder, reportMap } from '../../../lib/update/report/reportKey.ts';
 import { readReport, reportKind } from '../../../lib/update/record/nodeReport.ts';
 import {
   upgradeBundleApi,
@@ -13,18 +13,18 @@ import {
   type Phase,
   type UpgradeBundle,
 } from '../../../lib/update/record/upgradeBundle.ts';
-import type { Digest } from '../../../lib/content/oci/digest.ts';
-import { readPod, type AgentPod } from './agentPod.ts';
-import type { Attempt } from '../kubernetes/apiAccess.ts';
-import { mergePatch, type Json } from '../kubernetes/apiPatch.ts';
-import { readRights } from '../kubernetes/apiRights.ts';
-import { startApiServer, type TestApiServer } from '../kubernetes/apiServer.ts';
+import { reportKeyField, reportKeyFolder, reportMap } from '../../../lib/update/report/reportKey.ts';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
 import { makeReportKey } from '../../support/content/updateReport.ts';
 import { findFreePort } from '../../support/freePort.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
-import { node as makeNode, platformImage } from './site.ts';
+import type { Attempt } from '../kubernetes/apiAccess.ts';
+import { mergePatch, type Json } from '../kubernetes/apiPatch.ts';
+import { readRights } from '../kubernetes/apiRights.ts';
+import { startApiServer, type TestApiServer } from '../kubernetes/apiServer.ts';
+import { readPod, type AgentPod } from './agentPod.ts';
 import { SimulatedNode } from './simulatedNode.ts';
+import { node as makeNode, platformImage } from './site.ts';
 import { UpdatingSite } from './updatingSite.ts';
 
 const token = '0123456789abcdef0123456789abcdef';

@@ -2,10 +2,10 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { chmod, cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
+import { formerStorePath, screenFile } from '../../../lib/node/machine/host.ts';
 import { Drives } from '../../support/loopDevice.ts';
 import { runSuccessfully } from '../../support/peers.ts';
 import { compileCache, executableOf } from '../../support/program/executables.ts';
-import { formerStorePath, screenFile } from '../../../lib/node/machine/host.ts';
 import { writeBackupPrograms } from './backupPrograms.ts';
 
 /** The information about the cluster that the pod of a node has. */

@@ -1,4 +1,8 @@
 import { isDeepStrictEqual } from 'node:util';
+import type { Digest } from '../../../lib/content/oci/digest.ts';
+import type { ClusterBackup } from '../../../lib/node/clusterBackup.ts';
+import type { VerifiedSignature } from '../../../lib/release/signature/signature.ts';
+import { isSameMinor } from '../../../lib/release/version.ts';
 import type { BundleFacts } from '../../../lib/update/record/bundleFacts.ts';
 import {
   formatNodeReport,
@@ -14,10 +18,6 @@ import {
   type UpgradeBundle,
 } from '../../../lib/update/record/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/record/upgradeBundleDefinition.ts';
-import type { ClusterBackup } from '../../../lib/node/clusterBackup.ts';
-import type { VerifiedSignature } from '../../../lib/release/signature/signature.ts';
-import type { Digest } from '../../../lib/content/oci/digest.ts';
-import { isSameMinor } from '../../../lib/release/version.ts';
 import { openshiftKinds } from '../kubernetes/apiKinds.ts';
 import type { Change, ApiObject } from '../kubernetes/apiObjects.ts';
 import { isJson, type Json } from '../kubernetes/apiPatch.ts';

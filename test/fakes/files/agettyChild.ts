@@ -4,8 +4,8 @@
  * after each, as JSON.
  */
 import { spawn } from 'node:child_process';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { text } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { LoginScreen } from '../../../lib/node/machine/loginScreen.ts';
 import { makeContext } from '../../support/context.ts';
 

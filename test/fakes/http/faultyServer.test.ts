@@ -1,14 +1,14 @@
-import http, { type IncomingHttpHeaders } from 'node:http';
 import fs from 'node:fs/promises';
+import http, { type IncomingHttpHeaders } from 'node:http';
 import os from 'node:os';
 import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { expect } from 'chai';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
-import { startContentHost } from './contentHost.ts';
 import { emptyContent, generatedBody } from '../registry/content.ts';
 import { startRegistry } from '../registry/registry.ts';
 import { startSignatureServer, type SignatureServer } from '../registry/signatureServer.ts';
+import { startContentHost } from './contentHost.ts';
 
 interface Outcome {
   status: number;

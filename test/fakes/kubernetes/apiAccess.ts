@@ -1,7 +1,7 @@
-import { type Place, qualified } from './apiObjects.ts';
-import { Refusal } from './apiStatus.ts';
 import type { Exchange } from '../http/faultyServer.ts';
 import { basicAuthorization } from '../registry/tokenServer.ts';
+import { type Place, qualified } from './apiObjects.ts';
+import { Refusal } from './apiStatus.ts';
 
 /** A request, for authorization. */
 export interface Attempt {

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { WebSocketServer, type RawData, type WebSocket } from 'ws';
-import type { Refusal } from './apiStatus.ts';
 import { reset, type Exchange, type Upgrade } from '../http/faultyServer.ts';
+import type { Refusal } from './apiStatus.ts';
 
 const known = ['v5.channel.k8s.io', 'v4.channel.k8s.io'];
 

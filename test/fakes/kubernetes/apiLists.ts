@@ -1,9 +1,9 @@
 import { Readable } from 'node:stream';
+import type { Answer } from '../http/faults.ts';
 import { apiVersionOf, type ApiKind } from './apiKinds.ts';
 import type { ApiObject, ApiObjects, Change } from './apiObjects.ts';
 import { isJson } from './apiPatch.ts';
 import { Refusal } from './apiStatus.ts';
-import type { Answer } from '../http/faults.ts';
 
 /** What a list had when its first page was read, by the token of the next page. */
 const snapshots = new WeakMap<ApiObjects, Map<string, readonly ApiObject[]>>();

@@ -2,10 +2,10 @@ import { createInterface } from 'node:readline';
 import { Readable } from 'node:stream';
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
-import type { Attempt } from './apiAccess.ts';
-import { startApiServer, type TestApiServer } from './apiServer.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
 import { requirePeer, run, runSuccessfully, type RunResult } from '../../support/peers.ts';
+import type { Attempt } from './apiAccess.ts';
+import { startApiServer, type TestApiServer } from './apiServer.ts';
 
 const configMap = (name: string, fields: object = {}, metadata: object = {}) => ({
   apiVersion: 'v1',

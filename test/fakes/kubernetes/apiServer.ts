@@ -1,20 +1,20 @@
+import { parseAllDocuments } from 'yaml';
+import type { Answer } from '../http/faults.ts';
+import { FaultyServer, type Exchange, type ServerTls, type Upgrade } from '../http/faultyServer.ts';
+import { json } from '../registry/tokenServer.ts';
 import { ApiAccess, type AccessOptions, type ApiUser } from './apiAccess.ts';
+import { discover } from './apiDiscovery.ts';
+import { evictPod } from './apiEviction.ts';
+import { execute, refuseUpgrade } from './apiExec.ts';
 import { apiVersionOf, kindsOfDefinition, kubernetesKinds, openshiftKinds, type ApiKind } from './apiKinds.ts';
+import { listObjects, omitContent, watchObjects } from './apiLists.ts';
 import { ApiObjects, type ApiObject, type Place, type Writing } from './apiObjects.ts';
 import { isJson, jsonPatch, mergePatch, type Json } from './apiPatch.ts';
 import { evaluatePolicy, findBinding } from './apiPolicy.ts';
-import { rightsOf, type Rule } from './apiRights.ts';
 import { protobufType, readProtobuf } from './apiProtobuf.ts';
+import { rightsOf, type Rule } from './apiRights.ts';
 import { Refusal, statusAnswer } from './apiStatus.ts';
-import { listObjects, omitContent, watchObjects } from './apiLists.ts';
 import { tabulateObject, tabulateObjects } from './apiTables.ts';
-import { discover } from './apiDiscovery.ts';
-import { parseAllDocuments } from 'yaml';
-import type { Answer } from '../http/faults.ts';
-import { evictPod } from './apiEviction.ts';
-import { execute, refuseUpgrade } from './apiExec.ts';
-import { FaultyServer, type Exchange, type ServerTls, type Upgrade } from '../http/faultyServer.ts';
-import { json } from '../registry/tokenServer.ts';
 
 /** Options of an API server. */
 export interface ApiServerOptions extends AccessOptions {

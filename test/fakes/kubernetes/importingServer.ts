@@ -1,8 +1,8 @@
-import type { ApiKind } from './apiKinds.ts';
-import { TestApiServer } from './apiServer.ts';
 import type { Answer } from '../http/faults.ts';
 import type { Exchange } from '../http/faultyServer.ts';
 import { json } from '../registry/tokenServer.ts';
+import type { ApiKind } from './apiKinds.ts';
+import { TestApiServer } from './apiServer.ts';
 
 const kind: ApiKind = {
   group: 'image.openshift.io',

@@ -1,10 +1,10 @@
 import { join } from 'node:path';
 import { createRegistryBundle } from '../../../lib/registry-host/releases/registryBundle.ts';
-import { makeContext } from '../../support/context.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { openOrigin } from '../../support/content/origin.ts';
-import { TestRegistry } from '../registry/registry.ts';
 import { putImage } from '../../support/content/smallImage.ts';
+import { makeContext } from '../../support/context.ts';
+import { TestRegistry } from '../registry/registry.ts';
 
 /** A bundle by its path, the name of its Quay image, and another bundle with other images of the same names. */
 export interface TestRegistryBundle {

@@ -1,7 +1,7 @@
 import { readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Fixture } from './mirrorRegistry.ts';
 import { runSuccessfully } from '../../support/peers.ts';
+import type { Fixture } from './mirrorRegistry.ts';
 
 /** The host and the validity of the installer’s certificates. */
 export interface InstalledCertificates {

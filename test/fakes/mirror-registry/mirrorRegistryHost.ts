@@ -1,10 +1,9 @@
-import { createServer, request as forward, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import { createServer as createSecureServer } from 'node:https';
+import { createHash } from 'node:crypto';
+import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { appendFile, mkdir, readFile, rm } from 'node:fs/promises';
-import { once } from 'node:events';
-import { createHash } from 'node:crypto';
-import { DatabaseSync } from 'node:sqlite';
+import { createServer, request as forward, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer as createSecureServer } from 'node:https';
 import {
   createServer as createSocketServer,
   type AddressInfo,
@@ -12,11 +11,12 @@ import {
   type Socket,
 } from 'node:net';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
-import type { Fixture } from './mirrorRegistry.ts';
-import type { Postgres } from './postgresServer.ts';
 import { run } from '../../support/peers.ts';
 import { localPrograms } from '../../support/program/localPrograms.ts';
+import type { Fixture } from './mirrorRegistry.ts';
+import type { Postgres } from './postgresServer.ts';
 import { migratePostgres, migrateSqlite } from './standInSchema.ts';
 
 /** The response of Quay to `/health/instance`. */

@@ -1,9 +1,9 @@
 import { writeFile } from 'node:fs/promises';
-import { detectInstallation } from '../../../lib/registry-host/detect/detect.ts';
 import { HostFiles } from '../../../lib/node/machine/hostFiles.ts';
 import type { UpgradePlan } from '../../../lib/registry-host/change/plan.ts';
-import type { TargetImages } from '../../../lib/registry-host/releases/images.ts';
 import { surveyHost } from '../../../lib/registry-host/change/survey.ts';
+import { detectInstallation } from '../../../lib/registry-host/detect/detect.ts';
+import type { TargetImages } from '../../../lib/registry-host/releases/images.ts';
 import type { Fixture } from './mirrorRegistry.ts';
 
 /** Plans the upgrade of a fixture, with the default options for certificates. */

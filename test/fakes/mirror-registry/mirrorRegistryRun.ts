@@ -4,14 +4,14 @@ import { chmod, mkdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
+import { findFreePort } from '../../support/freePort.ts';
+import { run, type RunResult } from '../../support/peers.ts';
 import { executableOf } from '../../support/program/executables.ts';
 import { executeProgram } from '../../support/program/execution.ts';
 import { makeFixture, type Fixture, type FixtureOptions } from './mirrorRegistry.ts';
 import { installCertificates } from './mirrorRegistryCertificates.ts';
 import { MirrorRegistryHost } from './mirrorRegistryHost.ts';
 import { PostgresServer, type Postgres } from './postgresServer.ts';
-import { findFreePort } from '../../support/freePort.ts';
-import { run, type RunResult } from '../../support/peers.ts';
 
 /** The executable. */
 export const mirrorRegistryExecutable = executableOf('oc-adm_mirror_registry');

@@ -1,9 +1,9 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createRegistryBundle } from '../../../lib/registry-host/releases/registryBundle.ts';
-import { makeContext } from '../../support/context.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { openOrigin } from '../../support/content/origin.ts';
+import { makeContext } from '../../support/context.ts';
 import { runSuccessfully } from '../../support/peers.ts';
 import { TestRegistry } from '../registry/registry.ts';
 import { imagesOf } from './mirrorRegistryUnits.ts';

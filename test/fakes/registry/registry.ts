@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
-import { emptyContent, repositoryOf, type RegistryContent, type StoredManifest } from './content.ts';
 import type { Answer } from '../http/faults.ts';
 import { FaultyServer, type Exchange, type ServerTls } from '../http/faultyServer.ts';
+import { emptyContent, repositoryOf, type RegistryContent, type StoredManifest } from './content.ts';
 import { RepositoryBlobs, partsOf } from './repositoryBlobs.ts';
 import { basicAuthorization, json, refuse, TokenServer, type TokenServerOptions } from './tokenServer.ts';
 import { Uploads } from './uploads.ts';

@@ -6,8 +6,8 @@ import { promisify } from 'node:util';
 import { expect } from 'chai';
 import { mediaTypes } from '../../../lib/content/oci/descriptor.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
-import { emptyContent, repositoryOf, startRegistry, type RegistryOptions, type TestRegistry } from './registry.ts';
 import { putImage, type SmallImage } from '../../support/content/smallImage.ts';
+import { emptyContent, repositoryOf, startRegistry, type RegistryOptions, type TestRegistry } from './registry.ts';
 
 const run = promisify(execFile);
 const login = { username: 'user', password: 'secret' };

@@ -1,9 +1,9 @@
 import { createReadStream } from 'node:fs';
 import fs from 'node:fs/promises';
 import path from 'node:path';
-import type { Body } from './content.ts';
 import type { Answer } from '../http/faults.ts';
 import { FaultyServer, type Exchange, type ServerTls } from '../http/faultyServer.ts';
+import type { Body } from './content.ts';
 
 /** Files by their path from the root (`/sha256=…/signature-1`), or the folder with the files. */
 export type StaticFiles = Map<string, Body | string> | string;

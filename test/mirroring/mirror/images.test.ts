@@ -1,8 +1,8 @@
 import { expect } from 'chai';
 import { importImages, type StreamImage } from '../../../lib/mirroring/mirror/images.ts';
+import { ImportingServer } from '../../fakes/kubernetes/importingServer.ts';
 import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { ImportingServer } from '../../fakes/kubernetes/importingServer.ts';
 
 describe('importImages', () => {
   let server: ImportingServer;

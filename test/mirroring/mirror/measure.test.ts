@@ -1,10 +1,10 @@
 import { tmpdir } from 'node:os';
 import { expect } from 'chai';
-import { checkDirectorySpace } from '../../../lib/mirroring/mirror/measure.ts';
 import { mediaTypes, parseManifest } from '../../../lib/content/oci/descriptor.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
-import type { MirrorGroup } from '../../../lib/mirroring/mirror/destination.ts';
 import { Directory } from '../../../lib/content/store/directory.ts';
+import type { MirrorGroup } from '../../../lib/mirroring/mirror/destination.ts';
+import { checkDirectorySpace } from '../../../lib/mirroring/mirror/measure.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 

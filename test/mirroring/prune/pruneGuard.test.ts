@@ -1,13 +1,13 @@
 import { expect } from 'chai';
-import { guardCopies } from '../../../lib/mirroring/prune/pruneGuard.ts';
 import { openAccess } from '../../../cmd/cli/access.ts';
-import { Registries } from '../../../lib/content/registry/registries.ts';
-import { writeRecord } from '../../../lib/mirroring/prune/pruneRecord.ts';
 import { parseManifest } from '../../../lib/content/oci/descriptor.ts';
+import { Registries } from '../../../lib/content/registry/registries.ts';
 import type { ContentStore } from '../../../lib/content/store/store.ts';
+import { guardCopies } from '../../../lib/mirroring/prune/pruneGuard.ts';
+import { writeRecord } from '../../../lib/mirroring/prune/pruneRecord.ts';
+import { makeSample, type Sample } from '../../content/store/contract.ts';
 import { repositoryOf } from '../../fakes/registry/content.ts';
 import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
-import { makeSample, type Sample } from '../../content/store/contract.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 

@@ -1,8 +1,8 @@
 import { expect } from 'chai';
-import { PluginError } from '../../../lib/errors.ts';
-import { readClusterNeeds, judgeReleases } from '../../../lib/mirroring/prune/prunePlan.ts';
-import type { StoredRelease } from '../../../lib/mirroring/prune/inventory.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { PluginError } from '../../../lib/errors.ts';
+import type { StoredRelease } from '../../../lib/mirroring/prune/inventory.ts';
+import { readClusterNeeds, judgeReleases } from '../../../lib/mirroring/prune/prunePlan.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';
 

@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises';
 import { expect } from 'chai';
-import { PluginError } from '../../../lib/errors.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { PluginError } from '../../../lib/errors.ts';
 import { copyAll, CopyQueue } from '../../../lib/node/images/copyQueue.ts';
 import type { PlannedImage } from '../../../lib/node/images/loadPlan.ts';
 import { makeContext } from '../../support/context.ts';

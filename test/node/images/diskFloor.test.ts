@@ -1,6 +1,6 @@
 import { rm, symlink } from 'node:fs/promises';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import type { Context } from '../../../lib/context.ts';
 import { measureDisk, stayAboveFloor } from '../../../lib/node/images/diskFloor.ts';

@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { HostStorage, requireRuntimeStore, runPodman } from '../../../lib/node/images/hostStorage.ts';
 import { makeContext } from '../../support/context.ts';
-import { failureOf } from '../../support/program/failure.ts';
 import { run } from '../../support/peers.ts';
+import { failureOf } from '../../support/program/failure.ts';
 
 describe('HostStorage', () => {
   let folder: string;

@@ -2,8 +2,8 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { StoreIndex, type ImageStore } from '../../../lib/node/images/imageStore.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { StoreIndex, type ImageStore } from '../../../lib/node/images/imageStore.ts';
 import { failureOf } from '../../support/program/failure.ts';
 
 const host = { root: '/', environment: {} };

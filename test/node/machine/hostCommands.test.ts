@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { HostCommands, isClockSynchronized } from '../../../lib/node/machine/hostCommands.ts';
-import { failureOf } from '../../support/program/failure.ts';
 import { makeContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 
 describe('HostCommands.exists', () => {

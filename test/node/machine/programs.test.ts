@@ -6,10 +6,10 @@ import { expect } from 'chai';
 import { PluginError } from '../../../lib/errors.ts';
 import type { Host } from '../../../lib/node/machine/host.ts';
 import { findOnPath, findProgram, runCommand, runProgram } from '../../../lib/node/machine/programs.ts';
-import { until } from '../../support/until.ts';
 import { makeContext } from '../../support/context.ts';
-import { failureOf } from '../../support/program/failure.ts';
 import { run, runSuccessfully } from '../../support/peers.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { until } from '../../support/until.ts';
 
 const host: Host = { root: '/', environment: { PATH: process.env['PATH'] } };
 

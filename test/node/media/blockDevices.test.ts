@@ -1,4 +1,5 @@
 import { expect } from 'chai';
+import { layOutTar } from '../../../lib/content/archive/tarLayout.ts';
 import {
   classifyDevice,
   firstEntryOf,
@@ -7,7 +8,6 @@ import {
   parseProbe,
   type BlockDevice,
 } from '../../../lib/node/media/blockDevices.ts';
-import { layOutTar } from '../../../lib/content/archive/tarLayout.ts';
 
 const laptop = JSON.stringify({
   blockdevices: [

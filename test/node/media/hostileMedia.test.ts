@@ -1,18 +1,18 @@
 import { copyFile, link, mkdir, readFile, rename, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
-import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
-import { AgentMedia } from '../../../lib/update/agent/agentMedia.ts';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
-import { listFiles } from '../../../lib/node/media/medium.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { volumeName } from '../../../lib/content/archive/volumes.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { listFiles } from '../../../lib/node/media/medium.ts';
+import { AgentMedia } from '../../../lib/update/agent/agentMedia.ts';
+import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
 import { makeTarFile } from '../../support/archive/archive.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
+import { run, runSuccessfully } from '../../support/peers.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
-import { run, runSuccessfully } from '../../support/peers.ts';
 
 describe('a medium whose owner wants to read the machine', () => {
   const token = 'eyJhbGciOi.9.secret-of-the-agents';

@@ -2,9 +2,9 @@ import { copyFile, readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { examineFiles, withoutBases, type FoundBundle } from '../../../lib/node/media/medium.ts';
+import { makeTarFile } from '../../support/archive/archive.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
-import { makeTarFile } from '../../support/archive/archive.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 
 describe('withoutBases', () => {

@@ -8,11 +8,11 @@ import { Media } from '../../../lib/node/media/media.ts';
 import { readReports, type Region } from '../../../lib/node/media/reportRegion.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
-import { failureOf } from '../../support/program/failure.ts';
 import { Drives, requireLoopDevices, type Drive } from '../../support/loopDevice.ts';
-import { until } from '../../support/until.ts';
-import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { run, runSuccessfully } from '../../support/peers.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
+import { until } from '../../support/until.ts';
 
 describe('a report on a drive', () => {
   const megabyte = 1024 ** 2;

@@ -13,8 +13,8 @@ import {
   type DrillPlan,
 } from '../../../lib/node/runtime/drillRegistry.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
-import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { hasPeer, run } from '../../support/peers.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 
 describe('runDrill', () => {
   let root: string;

@@ -6,18 +6,18 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { upgradeBundle } from '../../../cmd/upgrade-bundle/commands.ts';
-import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { type Bundle } from '../../../lib/bundle/open/bundle.ts';
+import { openBundle } from '../../../lib/bundle/open/open.ts';
+import { mirrorFile } from '../../../lib/node/machine/host.ts';
 import { startMirror, type Mirror } from '../../../lib/node/runtime/mirror.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
-import { until } from '../../support/until.ts';
 import { makeContext } from '../../support/context.ts';
-import { expectOutput } from '../../support/program/outputs.ts';
+import { requirePeer, run } from '../../support/peers.ts';
+import { executableOf } from '../../support/program/executables.ts';
 import { executeProgram } from '../../support/program/execution.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { requirePeer, run } from '../../support/peers.ts';
-import { mirrorFile } from '../../../lib/node/machine/host.ts';
-import { executableOf } from '../../support/program/executables.ts';
+import { expectOutput } from '../../support/program/outputs.ts';
+import { until } from '../../support/until.ts';
 
 const program = executableOf('oc-adm_upgrade_bundle');
 

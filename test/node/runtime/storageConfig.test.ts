@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { describeMainStore, readStorageConfig, readToml, stringsOf } from '../../../lib/node/runtime/storageConfig.ts';
-import { failureOf } from '../../support/program/failure.ts';
 import { requireRoot } from '../../support/archive/storeReader.ts';
 import { run } from '../../support/peers.ts';
+import { failureOf } from '../../support/program/failure.ts';
 import { storageCases, type StorageCase } from './storageCases.ts';
 
 const usual = {

@@ -9,10 +9,14 @@ import { basename, join } from 'node:path';
 import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { expect } from 'chai';
-import type { ArchiveFile } from '../../../lib/content/archive/archive.ts';
+import type { BlobRecord } from '../../../lib/bundle/metadata/metadata.ts';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { openRemoteTar } from '../../../lib/bundle/open/openTar.ts';
 import { serveBundle } from '../../../lib/bundle/serve.ts';
+import type { ArchiveFile } from '../../../lib/content/archive/archive.ts';
+import { Certificates } from '../../../lib/content/http/certificates.ts';
+import { Connections } from '../../../lib/content/http/connections.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { openBaseBlobs } from '../../../lib/node/transfer/baseBlobs.ts';
 import {
   baseBlobsPath,
@@ -21,18 +25,14 @@ import {
   fetchBundle,
   hashBundle,
 } from '../../../lib/node/transfer/replica.ts';
-import type { BlobRecord } from '../../../lib/bundle/metadata/metadata.ts';
 import { Transfer } from '../../../lib/node/transfer/transfer.ts';
-import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
-import { Certificates } from '../../../lib/content/http/certificates.ts';
-import { Connections } from '../../../lib/content/http/connections.ts';
 import { ForgetfulDisk } from '../../fakes/files/forgetfulDisk.ts';
+import { requireRoot, storageIn } from '../../support/archive/storeReader.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
-import { failureOf } from '../../support/program/failure.ts';
 import { requirePeer } from '../../support/peers.ts';
-import { requireRoot, storageIn } from '../../support/archive/storeReader.ts';
 import { executableOf } from '../../support/program/executables.ts';
+import { failureOf } from '../../support/program/failure.ts';
 import { until } from '../../support/until.ts';
 
 const program = executableOf('oc-adm_upgrade_bundle');

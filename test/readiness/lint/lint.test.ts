@@ -5,8 +5,8 @@ import { PluginError } from '../../../lib/errors.ts';
 import { lintManifests, lintSets, type LintReport } from '../../../lib/readiness/lint/lint.ts';
 import { payloadSet } from '../../../lib/readiness/lint/manifestSource.ts';
 import { makeContext } from '../../support/context.ts';
-import { featureGateFile } from '../../support/release/pinning.ts';
 import { failureOf } from '../../support/program/failure.ts';
+import { featureGateFile } from '../../support/release/pinning.ts';
 
 const image = `quay.io/x/y@sha256:${'a'.repeat(64)}`;
 const container = { name: 'c', image, imagePullPolicy: 'Always' };

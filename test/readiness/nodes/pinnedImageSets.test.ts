@@ -1,11 +1,11 @@
 import { expect } from 'chai';
+import type { StoredObject } from '../../../lib/cluster/objects/storedObject.ts';
 import {
   checkSitePins,
   listUnpinnable,
   makePinnedImageSets,
   readPinState,
 } from '../../../lib/readiness/nodes/pinnedImageSets.ts';
-import type { StoredObject } from '../../../lib/cluster/objects/storedObject.ts';
 import { withConditions } from '../../fakes/cluster/site.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';

@@ -1,8 +1,8 @@
 import 'reflect-metadata';
-import { expect } from 'chai';
 import { Pkcs10CertificateRequestGenerator } from '@peculiar/x509';
-import type { StoredObject } from '../../../lib/cluster/objects/storedObject.ts';
+import { expect } from 'chai';
 import { formatSubject } from '../../../lib/cluster/finding.ts';
+import type { StoredObject } from '../../../lib/cluster/objects/storedObject.ts';
 import { checkCertificates, checkSigningRequests } from '../../../lib/readiness/preflight/certificateCheck.ts';
 import { surveyCluster } from '../../../lib/readiness/preflight/survey.ts';
 import { furnish, pod } from '../../fakes/cluster/site.ts';

@@ -1,11 +1,11 @@
 import { expect } from 'chai';
+import type { StoredObject } from '../../../lib/cluster/objects/storedObject.ts';
 import {
   checkDrills,
   lastDrillAnnotation,
   readRunningDrill,
   runningDrillAnnotation,
 } from '../../../lib/readiness/preflight/drillRecord.ts';
-import type { StoredObject } from '../../../lib/cluster/objects/storedObject.ts';
 
 const node = (name: string, annotations: Record<string, unknown> = {}): StoredObject => ({
   ...{ apiVersion: 'v1', kind: 'Node' },

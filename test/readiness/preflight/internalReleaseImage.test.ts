@@ -1,9 +1,9 @@
 import { expect } from 'chai';
+import { parseReference, repositoryIn } from '../../../lib/content/oci/reference.ts';
 import { runPreflight } from '../../../lib/readiness/preflight/preflight.ts';
 import { hasMirrors, mirrorSetsOf, surveyCluster } from '../../../lib/readiness/preflight/survey.ts';
 import { furnish, platformImage } from '../../fakes/cluster/site.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
-import { parseReference, repositoryIn } from '../../../lib/content/oci/reference.ts';
 
 const image = platformImage('a');
 const internal = 'api-int.site.example.com:22625/openshift/release';

@@ -1,11 +1,11 @@
 import { generateKeyPairSync } from 'node:crypto';
 import { expect } from 'chai';
 import { parse } from 'yaml';
-import { checkMirrorSignatures } from '../../../lib/readiness/preflight/mirrorSignatures.ts';
-import { surveyCluster } from '../../../lib/readiness/preflight/survey.ts';
 import { Credentials } from '../../../lib/content/registry/auth/credentials.ts';
 import { MirrorSets } from '../../../lib/content/registry/mirrors.ts';
 import { Registries } from '../../../lib/content/registry/registries.ts';
+import { checkMirrorSignatures } from '../../../lib/readiness/preflight/mirrorSignatures.ts';
+import { surveyCluster } from '../../../lib/readiness/preflight/survey.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import type { TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { repositoryOf, startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';

@@ -1,10 +1,10 @@
 import { expect } from 'chai';
-import { checkMirroredStreams } from '../../../lib/readiness/preflight/mirroredStreams.ts';
-import { surveyCluster } from '../../../lib/readiness/preflight/survey.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { Credentials } from '../../../lib/content/registry/auth/credentials.ts';
 import { MirrorSets } from '../../../lib/content/registry/mirrors.ts';
 import { Registries } from '../../../lib/content/registry/registries.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { checkMirroredStreams } from '../../../lib/readiness/preflight/mirroredStreams.ts';
+import { surveyCluster } from '../../../lib/readiness/preflight/survey.ts';
 import type { OSImageStreams } from '../../../lib/release/payload/osImageStreams.ts';
 import { repositoryOf, startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';

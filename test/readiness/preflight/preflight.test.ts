@@ -1,15 +1,9 @@
 import { expect } from 'chai';
 import type { UpdatePlan } from '../../../lib/bundle/verify/updatePlan.ts';
 import { formatSubject, type Finding } from '../../../lib/cluster/finding.ts';
+import { PluginError } from '../../../lib/errors.ts';
 import { pinnedOf } from '../../../lib/readiness/nodes/pinnedImageSets.ts';
 import { findLeftOut, runPreflight } from '../../../lib/readiness/preflight/preflight.ts';
-import { PluginError } from '../../../lib/errors.ts';
-import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
-import { isJson, type Json } from '../../fakes/kubernetes/apiPatch.ts';
-import { startApiServer, type ApiServerOptions, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
-import { connectTo, startCluster, type StartedCluster } from '../../support/cluster.ts';
-import { failureOf } from '../../support/program/failure.ts';
-import { pinningFiles } from '../../support/release/pinning.ts';
 import {
   furnish,
   node,
@@ -21,6 +15,12 @@ import {
   withConditions,
   workload,
 } from '../../fakes/cluster/site.ts';
+import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
+import { isJson, type Json } from '../../fakes/kubernetes/apiPatch.ts';
+import { startApiServer, type ApiServerOptions, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { connectTo, startCluster, type StartedCluster } from '../../support/cluster.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { pinningFiles } from '../../support/release/pinning.ts';
 
 const config = 'config.openshift.io/v1';
 const machines = 'machineconfiguration.openshift.io/v1';

@@ -3,12 +3,12 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { parse } from 'yaml';
 import { parseSiteReport, type SiteReport } from '../../../lib/config/siteReport.ts';
-import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
-import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { furnish } from '../../fakes/cluster/site.ts';
+import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
+import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { runProgram } from '../../support/content/creation.ts';
-import { imagePolicyFiles } from '../../support/release/imagePolicy.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
+import { imagePolicyFiles } from '../../support/release/imagePolicy.ts';
 
 const group = { group: 'operators.coreos.com', version: 'v1alpha1', namespaced: true, status: true, custom: true };
 const apiVersion = 'operators.coreos.com/v1alpha1';

@@ -2,23 +2,21 @@ import { X509Certificate } from 'node:crypto';
 import { chmod, copyFile, readFile, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
+import { HostFiles } from '../../../lib/node/machine/hostFiles.ts';
 import {
   readCertificates,
   type HostCertificates,
   formatTrust,
 } from '../../../lib/registry-host/certificates/certificates.ts';
-import { detectInstallation } from '../../../lib/registry-host/detect/detect.ts';
-import { replaceFile } from '../../../lib/registry-host/installation/fileChange.ts';
-import { HostFiles } from '../../../lib/node/machine/hostFiles.ts';
-import type { Installation } from '../../../lib/registry-host/installation/installation.ts';
 import {
   findRenewals,
   renewCertificates,
   type Renewal,
   type RenewalOptions,
 } from '../../../lib/registry-host/certificates/renewal.ts';
-import { startDockerRegistry } from '../../support/dockerRegistry.ts';
-import { failureOf } from '../../support/program/failure.ts';
+import { detectInstallation } from '../../../lib/registry-host/detect/detect.ts';
+import { replaceFile } from '../../../lib/registry-host/installation/fileChange.ts';
+import type { Installation } from '../../../lib/registry-host/installation/installation.ts';
 import { makeFixture, type Fixture, type FixtureOptions } from '../../fakes/mirror-registry/mirrorRegistry.ts';
 import {
   installCertificates,
@@ -26,7 +24,9 @@ import {
   type InstalledCertificates,
 } from '../../fakes/mirror-registry/mirrorRegistryCertificates.ts';
 import { planFixture } from '../../fakes/mirror-registry/mirrorRegistryPlan.ts';
+import { startDockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer, run, runSuccessfully } from '../../support/peers.ts';
+import { failureOf } from '../../support/program/failure.ts';
 
 // A whole second, as in certificates, so that a certificate of this second is not from the future.
 const now = new Date(Math.floor(Date.now() / 1000) * 1000);

@@ -6,8 +6,8 @@ import { formatCheckTimer } from '../../../lib/registry-host/change/checkTimer.t
 import { parseUnitFile } from '../../../lib/registry-host/detect/units.ts';
 import { makeFixture } from '../../fakes/mirror-registry/mirrorRegistry.ts';
 import { installCertificates } from '../../fakes/mirror-registry/mirrorRegistryCertificates.ts';
-import { requirePeer, run } from '../../support/peers.ts';
 import { mirrorRegistryExecutable } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
+import { requirePeer, run } from '../../support/peers.ts';
 
 describe('formatCheckTimer', () => {
   const parts = (text: string): string[] => text.split(/^# (?:~|\/etc\/systemd\/system)\/.*$/m);

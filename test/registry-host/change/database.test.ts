@@ -3,13 +3,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { expect } from 'chai';
+import { HostCommands } from '../../../lib/node/machine/hostCommands.ts';
 import { checkDatabase, restoreDatabase, sizeOfDatabase } from '../../../lib/registry-host/change/database.ts';
 import { kindOf } from '../../../lib/registry-host/change/databaseKind.ts';
-import { HostCommands } from '../../../lib/node/machine/hostCommands.ts';
 import { PostgresServer } from '../../fakes/mirror-registry/postgresServer.ts';
-import { failureOf } from '../../support/program/failure.ts';
-import { requireAccount, requirePeer, run } from '../../support/peers.ts';
 import { requireRoot } from '../../support/archive/storeReader.ts';
+import { requireAccount, requirePeer, run } from '../../support/peers.ts';
+import { failureOf } from '../../support/program/failure.ts';
 
 const megabyte = 1024 * 1024;
 

@@ -2,14 +2,14 @@ import { copyFile, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
-import { isUpToDate, requireFeasible } from '../../../lib/registry-host/change/plan.ts';
 import { formatUnifiedDiff } from '../../../cmd/cli/unifiedDiff.ts';
-import { failureOf } from '../../support/program/failure.ts';
+import { isUpToDate, requireFeasible } from '../../../lib/registry-host/change/plan.ts';
 import { makeFixture, type Fixture, type FixtureOptions } from '../../fakes/mirror-registry/mirrorRegistry.ts';
 import { installCertificates, installOwnCertificate } from '../../fakes/mirror-registry/mirrorRegistryCertificates.ts';
 import { planFixture, writeUnits } from '../../fakes/mirror-registry/mirrorRegistryPlan.ts';
 import { fixtureAges, imagesOf } from '../../fakes/mirror-registry/mirrorRegistryUnits.ts';
 import { requirePeer, run, runSuccessfully } from '../../support/peers.ts';
+import { failureOf } from '../../support/program/failure.ts';
 
 const { postgres: _, ...latest } = imagesOf('2.0.11');
 

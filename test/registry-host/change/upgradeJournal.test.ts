@@ -2,12 +2,12 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
+import { isPluginError } from '../../../lib/errors.ts';
 import { HostFiles } from '../../../lib/node/machine/hostFiles.ts';
 import { folderOfFile, parseJournal } from '../../../lib/registry-host/change/upgradeJournal.ts';
 import { readWritten } from '../../../lib/registry-host/change/upgradeRecords.ts';
 import { readState } from '../../../lib/registry-host/detect/registryState.ts';
 import { StateFolder } from '../../../lib/registry-host/installation/stateFolder.ts';
-import { isPluginError } from '../../../lib/errors.ts';
 import { failureOf } from '../../support/program/failure.ts';
 
 const installation = {

@@ -1,11 +1,11 @@
 import { readFile } from 'node:fs/promises';
 import { expect } from 'chai';
-import { detectInstallation } from '../../../lib/registry-host/detect/detect.ts';
 import { HostFiles } from '../../../lib/node/machine/hostFiles.ts';
+import { detectInstallation } from '../../../lib/registry-host/detect/detect.ts';
 import type { Inherited, Installation } from '../../../lib/registry-host/installation/installation.ts';
-import { failureOf } from '../../support/program/failure.ts';
 import { makeFixture, type Fixture, type FixtureOptions } from '../../fakes/mirror-registry/mirrorRegistry.ts';
 import { fixtureAges, imagesOf } from '../../fakes/mirror-registry/mirrorRegistryUnits.ts';
+import { failureOf } from '../../support/program/failure.ts';
 
 describe('detectInstallation', () => {
   const fixtures: Fixture[] = [];

@@ -2,17 +2,17 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
+import { parseDigest } from '../../../lib/content/oci/digest.ts';
+import { type RegistryRelease, type TargetImages } from '../../../lib/registry-host/releases/images.ts';
 import { changesOf } from '../../../lib/registry-host/releases/installerRelease.ts';
 import { openInstallerRelease } from '../../../lib/registry-host/releases/installerRelease.ts';
 import { openRegistryRelease } from '../../../lib/registry-host/releases/registryRelease.ts';
-import { type RegistryRelease, type TargetImages } from '../../../lib/registry-host/releases/images.ts';
-import { parseDigest } from '../../../lib/content/oci/digest.ts';
-import { makeContext } from '../../support/context.ts';
-import { failureOf } from '../../support/program/failure.ts';
 import { makeInstallerArchive } from '../../fakes/mirror-registry/installerArchive.ts';
-import { imagesOf } from '../../fakes/mirror-registry/mirrorRegistryUnits.ts';
 import { startMirrorRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
+import { imagesOf } from '../../fakes/mirror-registry/mirrorRegistryUnits.ts';
+import { makeContext } from '../../support/context.ts';
 import { requirePeer, runSuccessfully } from '../../support/peers.ts';
+import { failureOf } from '../../support/program/failure.ts';
 
 describe('openInstallerRelease', function () {
   const context = makeContext();

@@ -4,14 +4,14 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { createRegistryBundle, imagesOfBundle } from '../../../lib/registry-host/releases/registryBundle.ts';
-import { makeContext } from '../../support/context.ts';
-import { executeProgram } from '../../support/program/execution.ts';
-import { failureOf } from '../../support/program/failure.ts';
+import { TestRegistry } from '../../fakes/registry/registry.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { openOrigin } from '../../support/content/origin.ts';
-import { runSuccessfully } from '../../support/peers.ts';
-import { TestRegistry } from '../../fakes/registry/registry.ts';
 import { putImage } from '../../support/content/smallImage.ts';
+import { makeContext } from '../../support/context.ts';
+import { runSuccessfully } from '../../support/peers.ts';
+import { executeProgram } from '../../support/program/execution.ts';
+import { failureOf } from '../../support/program/failure.ts';
 
 describe('createRegistryBundle', () => {
   const { content } = new TestContent();

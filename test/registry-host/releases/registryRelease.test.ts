@@ -3,18 +3,18 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { openRegistryRelease } from '../../../lib/registry-host/releases/registryRelease.ts';
-import { type RegistryRelease } from '../../../lib/registry-host/releases/images.ts';
-import { formatReleaseList } from '../../../lib/registry-host/releases/releaseList.ts';
 import { mediaTypes } from '../../../lib/content/oci/descriptor.ts';
 import { parseDigest } from '../../../lib/content/oci/digest.ts';
-import { executeProgram, type Execution } from '../../support/program/execution.ts';
+import { type RegistryRelease } from '../../../lib/registry-host/releases/images.ts';
+import { openRegistryRelease } from '../../../lib/registry-host/releases/registryRelease.ts';
+import { formatReleaseList } from '../../../lib/registry-host/releases/releaseList.ts';
+import { makeRegistryBundle } from '../../fakes/mirror-registry/mirrorRegistryBundle.ts';
 import { openOrigin } from '../../support/content/origin.ts';
 import { makeContext } from '../../support/context.ts';
 import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
-import { failureOf } from '../../support/program/failure.ts';
-import { makeRegistryBundle } from '../../fakes/mirror-registry/mirrorRegistryBundle.ts';
 import { requirePeer, runSuccessfully, type RunResult } from '../../support/peers.ts';
+import { executeProgram, type Execution } from '../../support/program/execution.ts';
+import { failureOf } from '../../support/program/failure.ts';
 
 const executable = fileURLToPath(new URL('../../../cmd/oc-adm_mirror_registry.ts', import.meta.url));
 

@@ -1,18 +1,18 @@
 import { expect } from 'chai';
+import { fetchFile, type FetchFile } from '../../../lib/content/http/fetchFile.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { openSession } from '../../../lib/content/registry/session.ts';
+import { PluginError } from '../../../lib/errors.ts';
 import {
   publicGraph,
   resolveVersion,
   type ClusterUpdates,
   type ResolveOptions,
 } from '../../../lib/release/graph/graph.ts';
-import { fetchFile, type FetchFile } from '../../../lib/content/http/fetchFile.ts';
-import { openSession } from '../../../lib/content/registry/session.ts';
-import { PluginError } from '../../../lib/errors.ts';
-import { makeContext } from '../../support/context.ts';
-import { failureOf } from '../../support/program/failure.ts';
 import { generatedBody } from '../../fakes/registry/content.ts';
 import { startSignatureServer } from '../../fakes/registry/signatureServer.ts';
+import { makeContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
 
 const repository = 'quay.io/openshift-release-dev/ocp-release';
 const payloadOf = (name: string): string => `${repository}@${digestOf(name)}`;

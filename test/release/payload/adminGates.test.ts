@@ -1,4 +1,5 @@
 import { expect } from 'chai';
+import { stringify } from 'yaml';
 import {
   describeGate,
   listRequiredGates,
@@ -7,7 +8,6 @@ import {
   listGates,
   readPayloadGates,
 } from '../../../lib/release/payload/adminGates.ts';
-import { stringify } from 'yaml';
 import { makeContext } from '../../support/context.ts';
 
 /** A cluster to which no operator adds a gate. */

@@ -1,5 +1,6 @@
 import { expect } from 'chai';
 import { stringify } from 'yaml';
+import { Directory } from '../../../lib/content/store/directory.ts';
 import {
   formatOSImageStream,
   installedVersionOf,
@@ -11,7 +12,6 @@ import {
   type StreamOptions,
 } from '../../../lib/release/payload/osImageStreams.ts';
 import { readPayloadManifests } from '../../../lib/release/release.ts';
-import { Directory } from '../../../lib/content/store/directory.ts';
 import { makeContext } from '../../support/context.ts';
 import { layOutAsOc, makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { buildRelease, type ReleaseOptions, type TestRelease } from '../../support/release/release.ts';

@@ -1,14 +1,14 @@
-import { expect } from 'chai';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { expect } from 'chai';
 import { readKey, type Key } from 'openpgp';
-import { makeContext } from '../../support/context.ts';
 import { isPluginError, messageOf } from '../../../lib/errors.ts';
 import { loadKeyring, parseFingerprint, readKeys, redHatReleaseKey } from '../../../lib/release/signature/keyring.ts';
 import { fingerprintOf } from '../../../lib/release/signature/signature.ts';
-import { itWithSharedData, sharedData } from '../../support/sharedData.ts';
+import { makeContext } from '../../support/context.ts';
 import { makeSigningKey, type SigningKey } from '../../support/release/signing.ts';
+import { itWithSharedData, sharedData } from '../../support/sharedData.ts';
 
 const codeOf = async (run: () => unknown): Promise<string> => {
   try {

@@ -1,11 +1,11 @@
+import { deflateSync } from 'node:zlib';
 import { expect } from 'chai';
 import { generateKey, revokeKey, sign, createMessage, type Key, type PrivateKey } from 'openpgp';
-import { deflateSync } from 'node:zlib';
 import { digestOf, parseDigest, type Digest } from '../../../lib/content/oci/digest.ts';
 import { readKeys, redHatReleaseKey } from '../../../lib/release/signature/keyring.ts';
 import { verifySignature, type VerifiedSignature } from '../../../lib/release/signature/signature.ts';
-import { itWithSharedData, sharedData } from '../../support/sharedData.ts';
 import { makeSigningKey, signDigest, statementOf, type SigningKey } from '../../support/release/signing.ts';
+import { itWithSharedData, sharedData } from '../../support/sharedData.ts';
 
 const digest = digestOf('a release');
 const other = digestOf('another release');

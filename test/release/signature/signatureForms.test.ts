@@ -1,9 +1,9 @@
-import { expect } from 'chai';
 import { createPrivateKey } from 'node:crypto';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { deflateRawSync, deflateSync } from 'node:zlib';
+import { expect } from 'chai';
 import { createMessage, generateKey, sign, type Key, type PrivateKey, type PublicKey } from 'openpgp';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { readKeys } from '../../../lib/release/signature/keyring.ts';

@@ -1,20 +1,19 @@
-import { expect } from 'chai';
-import { failureOf } from '../../support/program/failure.ts';
 import { mkdtemp, rm, writeFile, mkdir } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { expect } from 'chai';
 import { createMessage, generateKey, sign } from 'openpgp';
-import { makeContext } from '../../support/context.ts';
-import { digestOf, hexOf, parseDigest } from '../../../lib/content/oci/digest.ts';
-import { loadKeyring, type Keyring } from '../../../lib/release/signature/keyring.ts';
-import { fetchFile, type FetchFile } from '../../../lib/content/http/fetchFile.ts';
-import { findSignatures, signatureSizeLimit } from '../../../lib/release/signature/signatureStore.ts';
-import { collectSignatures, verifyRelease } from '../../../lib/release/signature/trust.ts';
 import { Certificates } from '../../../lib/content/http/certificates.ts';
 import { Connections } from '../../../lib/content/http/connections.ts';
-import { itWithSharedData, sharedData } from '../../support/sharedData.ts';
+import { fetchFile, type FetchFile } from '../../../lib/content/http/fetchFile.ts';
+import { digestOf, hexOf, parseDigest } from '../../../lib/content/oci/digest.ts';
+import { loadKeyring, type Keyring } from '../../../lib/release/signature/keyring.ts';
+import { findSignatures, signatureSizeLimit } from '../../../lib/release/signature/signatureStore.ts';
+import { collectSignatures, verifyRelease } from '../../../lib/release/signature/trust.ts';
 import { startSignatureServer, type SignatureServer } from '../../fakes/registry/signatureServer.ts';
+import { makeContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
 import {
   makeSigningKey,
   signatureStore,
@@ -24,6 +23,7 @@ import {
   writeSignatureStore,
   type SigningKey,
 } from '../../support/release/signing.ts';
+import { itWithSharedData, sharedData } from '../../support/sharedData.ts';
 
 const digest = digestOf('a release');
 

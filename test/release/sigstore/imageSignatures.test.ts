@@ -5,8 +5,8 @@ import { digestOf, hexOf, type Digest } from '../../../lib/content/oci/digest.ts
 import { readImagePolicy, type ImagePolicy } from '../../../lib/release/sigstore/imagePolicy.ts';
 import { judgeImage } from '../../../lib/release/sigstore/releaseCheck.ts';
 import { emptyContent, startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
-import { makeBlob } from '../../support/content/layers.ts';
 import { TestContent } from '../../support/content/image.ts';
+import { makeBlob } from '../../support/content/layers.ts';
 import { putImage } from '../../support/content/smallImage.ts';
 import { PolicyJudge } from '../../support/release/policyJudge.ts';
 

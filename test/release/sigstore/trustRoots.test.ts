@@ -1,14 +1,14 @@
-import { createPublicKey, generateKeyPairSync, sign, type KeyObject } from 'node:crypto';
 import 'reflect-metadata';
-import { expect } from 'chai';
+import { createPublicKey, generateKeyPairSync, sign, type KeyObject } from 'node:crypto';
 import * as x509 from '@peculiar/x509';
+import { expect } from 'chai';
 import { mediaTypes, parseManifest, type Descriptor } from '../../../lib/content/oci/descriptor.ts';
 import { digestOf, hexOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { readImagePolicy } from '../../../lib/release/sigstore/imagePolicy.ts';
 import { judgeImage } from '../../../lib/release/sigstore/releaseCheck.ts';
 import { emptyContent, startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
-import { makeBlob } from '../../support/content/layers.ts';
 import { TestContent } from '../../support/content/image.ts';
+import { makeBlob } from '../../support/content/layers.ts';
 import { putImage } from '../../support/content/smallImage.ts';
 import { PolicyJudge } from '../../support/release/policyJudge.ts';
 import {

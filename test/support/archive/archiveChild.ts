@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream';
-import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
 import { ArchiveWriter } from '../../../lib/content/archive/archiveWriter.ts';
 import { layOutTar, type TarEntry } from '../../../lib/content/archive/tarLayout.ts';
+import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
 import { makeContext } from '../context.ts';
 
 /** The work of a process: write all content into an archive, but stop in the middle of one item. */

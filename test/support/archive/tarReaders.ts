@@ -1,11 +1,11 @@
 import { lstatSync, mkdirSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { Archive } from '../../../lib/content/archive/archive.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { makeContext } from '../context.ts';
-import { makeFolder, removeFolder } from '../release/mirrorDirectory.ts';
 import { runSuccessfully } from '../peers.ts';
+import { makeFolder, removeFolder } from '../release/mirrorDirectory.ts';
 
 /**
  * The reading of a tar by a program: each file with size and digest and each link with its target, sorted; or its

@@ -6,16 +6,15 @@ import { RegistryOrigin } from '../../../lib/bundle/create/origin.ts';
 import { heldImagesOf } from '../../../lib/bundle/create/siteCheck.ts';
 import type { ReportPlace } from '../../../lib/bundle/metadata/metadata.ts';
 import type { SiteReport } from '../../../lib/config/siteReport.ts';
-import type { Digest } from '../../../lib/content/oci/digest.ts';
 import { Archive } from '../../../lib/content/archive/archive.ts';
+import type { Digest } from '../../../lib/content/oci/digest.ts';
 import { Credentials } from '../../../lib/content/registry/auth/credentials.ts';
-import { releaseRepository } from '../../../lib/content/store/directory.ts';
 import { MirrorSets } from '../../../lib/content/registry/mirrors.ts';
-import type { TestContent } from './image.ts';
+import { releaseRepository } from '../../../lib/content/store/directory.ts';
+import { startRegistry } from '../../fakes/registry/registry.ts';
 import { makeContext } from '../context.ts';
 import type { ExtraImage } from '../release/extraImage.ts';
 import { makeFolder, removeFolder } from '../release/mirrorDirectory.ts';
-import { startRegistry } from '../../fakes/registry/registry.ts';
 import { buildRelease, type ReleaseOptions, type TestRelease } from '../release/release.ts';
 import {
   makeSigningKey,
@@ -24,6 +23,7 @@ import {
   writeSignatureStore,
   type SigningKey,
 } from '../release/signing.ts';
+import type { TestContent } from './image.ts';
 
 /** The release of the bundle, and options. */
 export interface BundleOptions extends Omit<ReleaseOptions, 'registry'> {

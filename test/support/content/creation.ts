@@ -5,13 +5,13 @@ import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { isAbsolute, join } from 'node:path';
 import { expect } from 'chai';
 import type { Digest } from '../../../lib/content/oci/digest.ts';
+import { startRegistry, type RegistryOptions, type TestRegistry } from '../../fakes/registry/registry.ts';
+import { startSignatureServer, type SignatureServer } from '../../fakes/registry/signatureServer.ts';
 import { userEnvironment } from '../environment.ts';
 import { compileCache, executableOf } from '../program/executables.ts';
 import { executeProgram, type Execution } from '../program/execution.ts';
 import { makeFolder, removeFolder } from '../release/mirrorDirectory.ts';
-import { startRegistry, type RegistryOptions, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { buildRelease, type ReleaseOptions, type TestRelease } from '../release/release.ts';
-import { startSignatureServer, type SignatureServer } from '../../fakes/registry/signatureServer.ts';
 import { makeSigningKey, signatureStore, signDigest, type SigningKey } from '../release/signing.ts';
 
 /** The result of running the program. */

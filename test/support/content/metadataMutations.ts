@@ -1,6 +1,6 @@
-import { isFields } from '../../../lib/fields.ts';
-import { digestIn } from '../../../lib/content/oci/reference.ts';
 import type { BundleMetadata } from '../../../lib/bundle/metadata/metadata.ts';
+import { digestIn } from '../../../lib/content/oci/reference.ts';
+import { isFields } from '../../../lib/fields.ts';
 import { makeRandom } from '../archive/tarValues.ts';
 
 interface Place {

@@ -1,7 +1,7 @@
 import { RegistryOrigin, type BundleOrigin } from '../../../lib/bundle/create/origin.ts';
-import type { Context } from '../../../lib/context.ts';
 import { Credentials } from '../../../lib/content/registry/auth/credentials.ts';
 import { MirrorSets } from '../../../lib/content/registry/mirrors.ts';
+import type { Context } from '../../../lib/context.ts';
 
 /** An origin without credentials and mirrors, for registries in this process. */
 export function openOrigin(context: Context): BundleOrigin {

@@ -4,8 +4,8 @@ import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
 import type { ContentPlace } from '../../../lib/content/store/store.ts';
 import type { RegistryContent } from '../../fakes/registry/content.ts';
-import { makeNoiseLayer } from './layers.ts';
 import { makeFolder, removeFolder } from '../release/mirrorDirectory.ts';
+import { makeNoiseLayer } from './layers.ts';
 
 /** A file with places for content, one after the other. */
 export class Places {

@@ -2,11 +2,11 @@
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { checkImage } from '../../../cmd/cli/values.ts';
 import { defineCommand, type Program } from '../../../cmd/cli/command.ts';
 import { outputOption, registryOptions } from '../../../cmd/cli/options.ts';
-import { runMain } from '../../../cmd/main.ts';
+import { checkImage } from '../../../cmd/cli/values.ts';
 import { execute } from '../../../cmd/execute.ts';
+import { runMain } from '../../../cmd/main.ts';
 import { PluginError } from '../../../lib/errors.ts';
 
 /** A program for tests of the common behavior of all programs. */

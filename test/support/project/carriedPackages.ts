@@ -1,9 +1,9 @@
 import { expect } from 'chai';
 import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
-import { openWorkshop } from '../content/creation.ts';
-import { makeKubeconfigFolder } from '../kubeconfig.ts';
 import { makeFixture } from '../../fakes/mirror-registry/mirrorRegistry.ts';
 import { installCertificates } from '../../fakes/mirror-registry/mirrorRegistryCertificates.ts';
+import { openWorkshop } from '../content/creation.ts';
+import { makeKubeconfigFolder } from '../kubeconfig.ts';
 import { requirePeer } from '../peers.ts';
 
 /** Runs an executable, by its name, to its end. */

@@ -1,15 +1,15 @@
 import { readFile } from 'node:fs/promises';
+import { krewManifests } from '../../../.config/krew.ts';
 import type { Program } from '../../../cmd/cli/command.ts';
 import { formatHelp } from '../../../cmd/cli/help.ts';
+import { mirrorRegistry } from '../../../cmd/mirror-registry/commands.ts';
+import { releaseMirrorConfig } from '../../../cmd/release-mirror-config/commands.ts';
+import { upgradeBundle } from '../../../cmd/upgrade-bundle/commands.ts';
+import { errorCodes } from '../../../lib/errors.ts';
 import { readOutputs } from '../program/outputs.ts';
 import { writeOutputPage, writeOutputSchema } from './jsonOutput.ts';
 import { writeReference } from './reference.ts';
 import { writeTechnicianPage } from './technicianPage.ts';
-import { mirrorRegistry } from '../../../cmd/mirror-registry/commands.ts';
-import { releaseMirrorConfig } from '../../../cmd/release-mirror-config/commands.ts';
-import { upgradeBundle } from '../../../cmd/upgrade-bundle/commands.ts';
-import { krewManifests } from '../../../.config/krew.ts';
-import { errorCodes } from '../../../lib/errors.ts';
 
 /** The executables of this project. */
 export const programs: readonly Program[] = [upgradeBundle, releaseMirrorConfig, mirrorRegistry];

@@ -2,8 +2,8 @@ import { readdir, readlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { runExecutable, startExecutable, type Running, type Workshop } from '../content/creation.ts';
-import type { Execution } from '../program/execution.ts';
 import { runSuccessfully } from '../peers.ts';
+import type { Execution } from '../program/execution.ts';
 
 /**
  * Runs `oc adm-release-mirror-config` in a workshop’s folder, for its release and with its key, and with further

@@ -5,8 +5,8 @@ import { Parser, type ReadEntry } from 'tar';
 import { parse } from 'yaml';
 import { mediaTypes, parseManifest } from '../../../lib/content/oci/descriptor.ts';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
-import { attachmentTag } from './attachments.ts';
 import { emptyContent } from '../../fakes/registry/content.ts';
+import { attachmentTag } from './attachments.ts';
 import { extraImage } from './extraImage.ts';
 import { buildRelease, type TestRelease } from './release.ts';
 

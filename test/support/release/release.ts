@@ -1,9 +1,9 @@
 import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
 import type { Digest } from '../../../lib/content/oci/digest.ts';
-import { addAttachment, addSupplements, attachmentKey } from './attachments.ts';
-import { componentNames } from './components.ts';
 import { TestContent, type ImageFormat, type ImageOptions } from '../content/image.ts';
 import { makeFileLayer, makeNoiseLayer, type TestLayer } from '../content/layers.ts';
+import { addAttachment, addSupplements, attachmentKey } from './attachments.ts';
+import { componentNames } from './components.ts';
 import { payloadFiles } from './payload.ts';
 
 /** The architectures by their names in OpenShift, with Go's names. */

@@ -1,5 +1,5 @@
-import { createHash, sign, type KeyObject } from 'node:crypto';
 import 'reflect-metadata';
+import { createHash, sign, type KeyObject } from 'node:crypto';
 import * as x509 from '@peculiar/x509';
 import { now, usages } from '../x509.ts';
 

@@ -1,17 +1,17 @@
+import { createHash } from 'node:crypto';
 import { chmod, copyFile, cp, mkdir, mkdtemp, readdir, readFile } from 'node:fs/promises';
 import { rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
-import { createHash } from 'node:crypto';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { expect } from 'chai';
 import { layOutTar } from '../../../lib/content/archive/tarLayout.ts';
 import type { BackupManifest } from '../../../lib/registry-host/backup/backupFormat.ts';
-import { imagesOf } from '../../fakes/mirror-registry/mirrorRegistryUnits.ts';
 import { healthy } from '../../fakes/mirror-registry/mirrorRegistryHost.ts';
 import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
-import { requirePeer, run, runSuccessfully, type RunResult } from '../../support/peers.ts';
+import { imagesOf } from '../../fakes/mirror-registry/mirrorRegistryUnits.ts';
 import { requireRoot } from '../../support/archive/storeReader.ts';
+import { requirePeer, run, runSuccessfully, type RunResult } from '../../support/peers.ts';
 
 describe('backup and restore', function () {
   requirePeer(this, 'docker-registry', 'openssl', 'curl', 'tar');

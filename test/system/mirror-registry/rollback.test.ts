@@ -8,8 +8,8 @@ import { makeRegistryBundle, type TestRegistryBundle } from '../../fakes/mirror-
 import { healthy, type MirrorRegistryHost } from '../../fakes/mirror-registry/mirrorRegistryHost.ts';
 import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
 import { imagesOf } from '../../fakes/mirror-registry/mirrorRegistryUnits.ts';
-import { requirePeer, run, runSuccessfully, type RunResult } from '../../support/peers.ts';
 import { requireRoot } from '../../support/archive/storeReader.ts';
+import { requirePeer, run, runSuccessfully, type RunResult } from '../../support/peers.ts';
 
 describe('rollBackRegistry', function () {
   let folder: string;

@@ -7,9 +7,9 @@ import { makeFixture, type Fixture } from '../../fakes/mirror-registry/mirrorReg
 import { installCertificates } from '../../fakes/mirror-registry/mirrorRegistryCertificates.ts';
 import { PodmanHost } from '../../fakes/mirror-registry/podmanHost.ts';
 import { makeStandInReleases, type StandInReleases } from '../../fakes/mirror-registry/standInReleases.ts';
-import { executableOf } from '../../support/program/executables.ts';
 import { requireRoot } from '../../support/archive/storeReader.ts';
 import { requirePeer, type RunResult } from '../../support/peers.ts';
+import { executableOf } from '../../support/program/executables.ts';
 
 const executable = executableOf('oc-adm_mirror_registry');
 const port = 18444;

@@ -2,16 +2,16 @@ import { mkdtemp, mkdir, readdir, readFile, rename, rm, rmdir, writeFile } from 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { executableOf } from '../../support/program/executables.ts';
-import { TestContent } from '../../support/content/image.ts';
-import { healthy, type MirrorRegistryHost } from '../../fakes/mirror-registry/mirrorRegistryHost.ts';
 import type { Fixture } from '../../fakes/mirror-registry/mirrorRegistry.ts';
+import { makeRegistryBundle } from '../../fakes/mirror-registry/mirrorRegistryBundle.ts';
+import { healthy, type MirrorRegistryHost } from '../../fakes/mirror-registry/mirrorRegistryHost.ts';
 import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
 import { imagesOf } from '../../fakes/mirror-registry/mirrorRegistryUnits.ts';
-import { makeRegistryBundle } from '../../fakes/mirror-registry/mirrorRegistryBundle.ts';
-import { requirePeer, run, runSuccessfully, type RunResult } from '../../support/peers.ts';
 import { TestRegistry } from '../../fakes/registry/registry.ts';
+import { TestContent } from '../../support/content/image.ts';
 import { putImage } from '../../support/content/smallImage.ts';
+import { requirePeer, run, runSuccessfully, type RunResult } from '../../support/peers.ts';
+import { executableOf } from '../../support/program/executables.ts';
 
 const executable = executableOf('oc-adm_mirror_registry');
 const gzipMagic = Buffer.from([0x1f, 0x8b]);

@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { copyFile, mkdir, truncate, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
+import { createContainers } from '../../support/archive/storeReader.ts';
 import type { TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
 import { openLoadSites, type LoadSite } from '../../support/loadSite.ts';
@@ -9,7 +10,6 @@ import { requireLoopDevices, skipLoudly } from '../../support/loopDevice.ts';
 import { requirePeer, run, runSuccessfully } from '../../support/peers.ts';
 import { executableOf } from '../../support/program/executables.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { createContainers } from '../../support/archive/storeReader.ts';
 
 describe('loadBundle from a device', function () {
   requirePeer(this, 'skopeo', 'podman');

@@ -5,10 +5,10 @@ import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { describeScreen } from '../../../lib/update/screen/screenText.ts';
-import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
-import { requirePeer } from '../../support/peers.ts';
 import { requireRoot } from '../../support/archive/storeReader.ts';
+import { requirePeer } from '../../support/peers.ts';
 import { factsWith, goodSteps, otherSteps, screenReasons } from '../../support/project/screens.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 
 const child = fileURLToPath(new URL('../../fakes/files/agettyChild.ts', import.meta.url));
 

@@ -1,7 +1,7 @@
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import * as openpgp from 'openpgp';
 import { expect } from 'chai';
+import * as openpgp from 'openpgp';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { verifyBundle } from '../../../lib/bundle/verify/verify.ts';
 import type { UpdateReport } from '../../../lib/config/updateReport.ts';
@@ -10,17 +10,17 @@ import { readEncryptionKey } from '../../../lib/release/signature/encryption.ts'
 import { exportPublicKey } from '../../../lib/release/sigstore/envelope.ts';
 import { gatherTrust, noTrust } from '../../../lib/update/install/agentTrust.ts';
 import { findReports, readReportKeyFile, type FoundReport } from '../../../lib/update/report/reportFiles.ts';
+import { SimulatedCluster } from '../../fakes/cluster/simulatedCluster.ts';
+import type { SimulatedNode } from '../../fakes/cluster/simulatedNode.ts';
+import { node as makeNode } from '../../fakes/cluster/site.ts';
+import { requireRoot } from '../../support/archive/storeReader.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { openWorkshop, runProgram, type Workshop } from '../../support/content/creation.ts';
 import { makeContext } from '../../support/context.ts';
 import { requireLoopDevices, type Drive } from '../../support/loopDevice.ts';
-import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { requirePeer, runSuccessfully } from '../../support/peers.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { pullspecsOf } from '../../support/release/release.ts';
-import { SimulatedCluster } from '../../fakes/cluster/simulatedCluster.ts';
-import { node as makeNode } from '../../fakes/cluster/site.ts';
-import type { SimulatedNode } from '../../fakes/cluster/simulatedNode.ts';
-import { requireRoot } from '../../support/archive/storeReader.ts';
 
 const megabyte = 1024 ** 2;
 

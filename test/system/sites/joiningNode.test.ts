@@ -3,11 +3,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { mirrorPort } from '../../../lib/update/mirror/mirrorUnit.ts';
+import { requireRoot, storageIn } from '../../support/archive/storeReader.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeMirror, trustMirror } from '../../support/mirror.ts';
-import { executableOf } from '../../support/program/executables.ts';
-import { requireRoot, storageIn } from '../../support/archive/storeReader.ts';
 import { requirePeer, run } from '../../support/peers.ts';
+import { executableOf } from '../../support/program/executables.ts';
 
 /**
  * What the machine config daemon of 4.22 and later does at the first boot of a node with skopeo before 1.22.2, up to the

@@ -1,23 +1,23 @@
 import { readFile } from 'node:fs/promises';
 import { expect } from 'chai';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
-import { isOpenBlocker, describeFinding } from '../../../lib/cluster/finding.ts';
-import { planUpdate } from '../../../lib/bundle/verify/updatePlan.ts';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
+import { planUpdate } from '../../../lib/bundle/verify/updatePlan.ts';
+import { isOpenBlocker, describeFinding } from '../../../lib/cluster/finding.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { runPreflight } from '../../../lib/readiness/preflight/preflight.ts';
-import { planClusterRestore, type ClusterRestore } from '../../../lib/update/record/clusterRestore.ts';
 import { gatherTrust, noTrust } from '../../../lib/update/install/agentTrust.ts';
+import { planClusterRestore, type ClusterRestore } from '../../../lib/update/record/clusterRestore.ts';
 import { administrator, bundleName, SimulatedCluster } from '../../fakes/cluster/simulatedCluster.ts';
 import type { SimulatedNode } from '../../fakes/cluster/simulatedNode.ts';
 import { dualReplica, furnishTopology, withArbiter } from '../../fakes/cluster/topologies.ts';
-import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { listImages, requireRoot } from '../../support/archive/storeReader.ts';
 import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
+import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
 import { requireLoopDevices } from '../../support/loopDevice.ts';
-import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { requirePeer, runSuccessfully } from '../../support/peers.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { pullspecsOf } from '../../support/release/release.ts';
-import { listImages, requireRoot } from '../../support/archive/storeReader.ts';
 
 /** The topologies, with the first steps of a restore. */
 const topologies = [

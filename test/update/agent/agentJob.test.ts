@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { expect } from 'chai';
-import { AgentJob, WorkShare } from '../../../lib/update/agent/agentJob.ts';
 import { PluginError } from '../../../lib/errors.ts';
+import { AgentJob, WorkShare } from '../../../lib/update/agent/agentJob.ts';
 import { makeContext } from '../../support/context.ts';
 import { until } from '../../support/until.ts';
 

@@ -7,9 +7,9 @@ import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/record/upgradeBundleDefinition.ts';
 import { node } from '../../fakes/cluster/site.ts';
 import { startCluster } from '../../support/cluster.ts';
-import { until } from '../../support/until.ts';
 import { makeContext } from '../../support/context.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
+import { until } from '../../support/until.ts';
 
 const fetchFile = (): Promise<undefined> => Promise.resolve(undefined);
 const trust = { keyrings: [], fingerprints: [], allowUnsigned: false, fetchFile };

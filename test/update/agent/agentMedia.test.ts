@@ -7,10 +7,10 @@ import { mountLock } from '../../../lib/node/media/privateMounts.ts';
 import { AgentMedia } from '../../../lib/update/agent/agentMedia.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
-import { failureOf } from '../../support/program/failure.ts';
-import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { Drives, requireLoopDevices, type Drive } from '../../support/loopDevice.ts';
 import { runSuccessfully } from '../../support/peers.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { until } from '../../support/until.ts';
 
 describe('AgentMedia', () => {

@@ -1,8 +1,8 @@
 import { expect } from 'chai';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { AgentReport, reportPause } from '../../../lib/update/agent/agentReport.ts';
 import { readReport, reportKind } from '../../../lib/update/record/nodeReport.ts';
 import type { NodeProgress, UpgradeBundle } from '../../../lib/update/record/upgradeBundle.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
 import type { TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
 

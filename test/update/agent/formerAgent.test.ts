@@ -6,8 +6,8 @@ import { expect } from 'chai';
 import { takeLock } from '../../../lib/content/files/lock.ts';
 import { endFormerAgent } from '../../../lib/update/agent/agentMedia.ts';
 import { makeContext } from '../../support/context.ts';
-import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { failureOf } from '../../support/program/failure.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 
 describe('endFormerAgent', () => {
   const host = { root: '/', environment: {} };

@@ -1,21 +1,21 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
-import { AgentPeers, connectToPeers } from '../../../lib/update/agent/agentPeers.ts';
-import { formatNodeReport } from '../../../lib/update/record/nodeReport.ts';
-import { controlRollout } from '../../../lib/update/controller/rollout.ts';
 import type { VerifyTrust } from '../../../lib/bundle/open/signatureCheck.ts';
+import { derivePreSharedKey } from '../../../lib/content/http/certificates.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { serveContent } from '../../../lib/content/server/server.ts';
-import { derivePreSharedKey } from '../../../lib/content/http/certificates.ts';
-import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
-import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
-import { connectTo } from '../../support/cluster.ts';
-import { makeContext } from '../../support/context.ts';
-import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
+import { AgentPeers, connectToPeers } from '../../../lib/update/agent/agentPeers.ts';
+import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
+import { controlRollout } from '../../../lib/update/controller/rollout.ts';
+import { formatNodeReport } from '../../../lib/update/record/nodeReport.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
+import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
+import { connectTo } from '../../support/cluster.ts';
+import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { makeContext } from '../../support/context.ts';
+import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 
 const token = '0123456789abcdef0123';
 

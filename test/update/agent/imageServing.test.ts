@@ -11,8 +11,8 @@ import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';
 import { imageUnitFile, imageUnitName } from '../../../lib/update/mirror/mirrorUnit.ts';
 import { makeBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
-import { makeRecordedHost, type RecordedHost } from '../../support/program/recordedHost.ts';
 import { failureOf } from '../../support/program/failure.ts';
+import { makeRecordedHost, type RecordedHost } from '../../support/program/recordedHost.ts';
 
 const repository = 'quay.io/openshift-release-dev/ocp-release';
 const images = [`${repository}@sha256:1`, `${repository}@sha256:2`];

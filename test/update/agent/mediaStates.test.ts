@@ -1,7 +1,7 @@
 import { expect } from 'chai';
-import { MediaStates } from '../../../lib/update/agent/mediaStates.ts';
-import type { FoundBundle } from '../../../lib/node/media/medium.ts';
 import type { Digest } from '../../../lib/content/oci/digest.ts';
+import type { FoundBundle } from '../../../lib/node/media/medium.ts';
+import { MediaStates } from '../../../lib/update/agent/mediaStates.ts';
 
 const digestOf = (digit: string): Digest => `sha256:${digit.repeat(64)}`;
 

@@ -1,4 +1,6 @@
 import { expect } from 'chai';
+import { PluginError } from '../../../lib/errors.ts';
+import type { FoundBundle } from '../../../lib/node/media/medium.ts';
 import {
   checkStage,
   chooseTask,
@@ -13,9 +15,7 @@ import {
   type NodeFacts,
   type NodeState,
 } from '../../../lib/update/agent/nodeState.ts';
-import type { FoundBundle } from '../../../lib/node/media/medium.ts';
 import type { Phase, UpgradeBundle } from '../../../lib/update/record/upgradeBundle.ts';
-import { PluginError } from '../../../lib/errors.ts';
 
 const node = { name: 'a', controlPlane: false, pinsByCluster: false };
 const medium = { path: '/dev/sdb1' } as FoundBundle;

@@ -1,10 +1,10 @@
 import { expect } from 'chai';
 import { awaitBackup, type BackupState } from '../../../lib/update/controller/backup.ts';
 import { isRecentBackup } from '../../../lib/update/record/nodeReport.ts';
-import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { node } from '../../fakes/cluster/site.ts';
 import { makeBackup, makeHops, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
+import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 
 describe('the backup before an update', () => {
   let rollout: RolloutSite;

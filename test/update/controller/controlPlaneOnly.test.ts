@@ -1,10 +1,10 @@
 import { expect } from 'chai';
 import { abortUpdate } from '../../../lib/update/record/bundleRecord.ts';
-import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
-import { connectTo } from '../../support/cluster.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { withConditions } from '../../fakes/cluster/site.ts';
 import { makeHops, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
+import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
+import { connectTo } from '../../support/cluster.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';
 const waiting = 'True ControlPlaneOnly: paused until the control plane runs 4.20.3: infra, worker';

@@ -1,10 +1,10 @@
 import { expect } from 'chai';
-import { describeNodes, type KnownProgress } from '../../../lib/update/controller/nodeReports.ts';
-import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import type { StoredObject } from '../../../lib/cluster/objects/storedObject.ts';
-import { fieldsOf } from '../../../lib/fields.ts';
 import { clusterVersionReference } from '../../../lib/cluster/version/clusterVersion.ts';
+import { fieldsOf } from '../../../lib/fields.ts';
+import { describeNodes, type KnownProgress } from '../../../lib/update/controller/nodeReports.ts';
 import { readProgress } from '../../../lib/update/controller/updateRequest.ts';
+import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { node, nodesWithoutAgent, platformImage } from '../../fakes/cluster/site.ts';
 import { upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
 

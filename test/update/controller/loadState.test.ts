@@ -1,7 +1,7 @@
 import { expect } from 'chai';
+import { readLoadState } from '../../../lib/update/controller/loadState.ts';
 import type { KnownProgress } from '../../../lib/update/controller/nodeReports.ts';
 import type { BaseState } from '../../../lib/update/record/nodeReport.ts';
-import { readLoadState } from '../../../lib/update/controller/loadState.ts';
 import type { NodePhase } from '../../../lib/update/record/upgradeBundle.ts';
 import { node, nodesWithoutAgent } from '../../fakes/cluster/site.ts';
 

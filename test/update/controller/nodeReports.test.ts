@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import type { StoredObject } from '../../../lib/cluster/objects/storedObject.ts';
-import { formatNodeReport } from '../../../lib/update/record/nodeReport.ts';
 import { describeNodes, NodeReports, silenceLimit } from '../../../lib/update/controller/nodeReports.ts';
+import { formatNodeReport } from '../../../lib/update/record/nodeReport.ts';
 import { node } from '../../fakes/cluster/site.ts';
 
 describe('NodeReports', () => {

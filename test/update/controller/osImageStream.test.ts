@@ -1,16 +1,16 @@
 import { expect } from 'chai';
 import { streamAnnotations } from '../../../lib/release/payload/osImageStreamObject.ts';
 import type { OSImageStreams } from '../../../lib/release/payload/osImageStreams.ts';
-import type { BundleFacts } from '../../../lib/update/record/bundleFacts.ts';
 import { accountPolicies } from '../../../lib/update/install/accountPolicies.ts';
-import { userOf } from '../../../lib/update/record/accountAccess.ts';
 import { agentAccess } from '../../../lib/update/install/agentAccess.ts';
-import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
-import { readRights } from '../../fakes/kubernetes/apiRights.ts';
+import { userOf } from '../../../lib/update/record/accountAccess.ts';
+import type { BundleFacts } from '../../../lib/update/record/bundleFacts.ts';
 import type { ControllerBuild, Outcome } from '../../fakes/cluster/machineConfigController.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { platformImage } from '../../fakes/cluster/site.ts';
 import { makeFacts, release, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
+import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
+import { readRights } from '../../fakes/kubernetes/apiRights.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';
 const operator = platformImage('c');

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
-import { userOf } from '../../../lib/update/record/accountAccess.ts';
 import { accountPolicies } from '../../../lib/update/install/accountPolicies.ts';
 import { agentAccess } from '../../../lib/update/install/agentAccess.ts';
+import { userOf } from '../../../lib/update/record/accountAccess.ts';
 import { formatNodeReport } from '../../../lib/update/record/nodeReport.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { platformImage } from '../../fakes/cluster/site.ts';

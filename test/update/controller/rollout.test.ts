@@ -1,15 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
-import { abortUpdate, awaitAbort } from '../../../lib/update/record/bundleRecord.ts';
-import { connectTo } from '../../support/cluster.ts';
-import { formatNodeReport } from '../../../lib/update/record/nodeReport.ts';
 import { PluginError } from '../../../lib/errors.ts';
-import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
-import type { ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';
-import { Refusal, statusAnswer } from '../../fakes/kubernetes/apiStatus.ts';
+import { abortUpdate, awaitAbort } from '../../../lib/update/record/bundleRecord.ts';
+import { formatNodeReport } from '../../../lib/update/record/nodeReport.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { node, platformImage, withConditions } from '../../fakes/cluster/site.ts';
 import { makeFacts, release, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
+import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
+import type { ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';
+import { Refusal, statusAnswer } from '../../fakes/kubernetes/apiStatus.ts';
+import { connectTo } from '../../support/cluster.ts';
 
 const usual = ['Verified', 'Loading', 'Loaded', 'Pinned', 'Upgrading', 'Completed'];
 

@@ -1,10 +1,10 @@
 import { expect } from 'chai';
 import { resumeUpdate, abortUpdate } from '../../../lib/update/record/bundleRecord.ts';
-import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
-import { connectTo } from '../../support/cluster.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { platformImage } from '../../fakes/cluster/site.ts';
 import { firstRelease, makeFacts, makeHops, release, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
+import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
+import { connectTo } from '../../support/cluster.ts';
 
 const usual = ['Verified', 'Loading', 'Loaded', 'Pinned', 'Upgrading'];
 

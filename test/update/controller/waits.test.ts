@@ -1,11 +1,11 @@
 import { expect } from 'chai';
-import type { BundleCondition } from '../../../lib/update/record/conditions.ts';
 import type { Step } from '../../../lib/update/controller/step.ts';
 import { describeLongWait, ProgressClock } from '../../../lib/update/controller/waits.ts';
+import type { BundleCondition } from '../../../lib/update/record/conditions.ts';
 import type { Phase, UpgradeBundleStatus } from '../../../lib/update/record/upgradeBundle.ts';
+import { RolloutSite, type TestController } from '../../fakes/cluster/rollout.ts';
 import { makeFacts, makeHops, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
-import { RolloutSite, type TestController } from '../../fakes/cluster/rollout.ts';
 import type { TestRegistry } from '../../fakes/registry/registry.ts';
 
 interface Wait {

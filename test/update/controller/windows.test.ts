@@ -1,10 +1,10 @@
 import { expect } from 'chai';
-import { resumeUpdate } from '../../../lib/update/record/bundleRecord.ts';
-import type { BundleFacts } from '../../../lib/update/record/bundleFacts.ts';
 import { fieldsOf } from '../../../lib/fields.ts';
-import { connectTo } from '../../support/cluster.ts';
+import type { BundleFacts } from '../../../lib/update/record/bundleFacts.ts';
+import { resumeUpdate } from '../../../lib/update/record/bundleRecord.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { makeFacts, makeHops, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
+import { connectTo } from '../../support/cluster.ts';
 
 /** A Saturday, and the windows of a site. */
 const noon = Date.parse('2030-06-01T12:00Z');

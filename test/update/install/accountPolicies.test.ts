@@ -1,11 +1,11 @@
 import { expect } from 'chai';
+import { signatureConfigMap } from '../../../lib/config/signatures.ts';
 import { accountPolicies } from '../../../lib/update/install/accountPolicies.ts';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import { userOf } from '../../../lib/update/record/accountAccess.ts';
 import { formatNodeReport } from '../../../lib/update/record/nodeReport.ts';
-import { signatureConfigMap } from '../../../lib/config/signatures.ts';
-import { listMessages, type AdmissionRequest } from '../../fakes/kubernetes/apiPolicy.ts';
 import { mergePatch, type Json } from '../../fakes/kubernetes/apiPatch.ts';
+import { listMessages, type AdmissionRequest } from '../../fakes/kubernetes/apiPolicy.ts';
 
 const claim = 'authentication.kubernetes.io/node-name';
 const image = `quay.io/openshift-release-dev/ocp-release@sha256:${'2'.repeat(64)}`;

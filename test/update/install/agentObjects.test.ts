@@ -1,13 +1,13 @@
 import { expect } from 'chai';
+import { formatManifest } from '../../../lib/config/manifest.ts';
 import { fieldsOf, listOf } from '../../../lib/fields.ts';
 import { agentObjects, type AgentOptions } from '../../../lib/update/install/agentObjects.ts';
-import { formatManifest } from '../../../lib/config/manifest.ts';
+import { formatNodeReport } from '../../../lib/update/record/nodeReport.ts';
+import { platformImage } from '../../fakes/cluster/site.ts';
+import { readRights } from '../../fakes/kubernetes/apiRights.ts';
 import { connectTo, startCluster } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { readRights } from '../../fakes/kubernetes/apiRights.ts';
-import { formatNodeReport } from '../../../lib/update/record/nodeReport.ts';
 import { expectGolden } from '../../support/program/golden.ts';
-import { platformImage } from '../../fakes/cluster/site.ts';
 
 const executables = { amd64: { digest: 'a'.repeat(64), size: 1000 } };
 const options = { image: platformImage('d'), executables, admission: undefined, rules: true } as const;

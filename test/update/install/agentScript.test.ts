@@ -7,13 +7,13 @@ import type { AddressInfo } from 'node:net';
 import { dirname, join } from 'node:path';
 import { Readable } from 'node:stream';
 import { expect } from 'chai';
-import { executablePath, screenFile } from '../../../lib/node/machine/host.ts';
-import { describeExecutables, startScript } from '../../../lib/update/install/agentScript.ts';
 import { digestOf, hexOf } from '../../../lib/content/oci/digest.ts';
 import { serveContent, type ContentServer } from '../../../lib/content/server/server.ts';
+import { executablePath, screenFile } from '../../../lib/node/machine/host.ts';
+import { describeExecutables, startScript } from '../../../lib/update/install/agentScript.ts';
 import { makeContext } from '../../support/context.ts';
-import { until } from '../../support/until.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
+import { until } from '../../support/until.ts';
 
 const executable = Buffer.from(
   '#!/bin/bash\necho "agent of $NODE_NAME with $*, executable $EXECUTABLE" >> "$RECORD"\n',

@@ -3,14 +3,14 @@ import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { executablePath } from '../../../lib/node/machine/host.ts';
-import type { Executable } from '../../../lib/update/install/executable.ts';
 import { uploadExecutable } from '../../../lib/update/install/agentStartup.ts';
+import type { Executable } from '../../../lib/update/install/executable.ts';
+import { pod } from '../../fakes/cluster/site.ts';
 import { offered } from '../../fakes/kubernetes/apiExec.ts';
 import type { TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { hasty, startCluster, type StartedCluster } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
-import { pod } from '../../fakes/cluster/site.ts';
 
 describe('uploadExecutable', () => {
   const content = randomBytes(3_000_000);

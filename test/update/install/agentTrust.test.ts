@@ -1,6 +1,9 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
+import { formatManifest } from '../../../lib/config/manifest.ts';
+import { readKeys, redHatReleaseKey } from '../../../lib/release/signature/keyring.ts';
+import { fingerprintOf } from '../../../lib/release/signature/signature.ts';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import {
   compareTrust,
@@ -11,15 +14,12 @@ import {
   type AgentTrust,
   type WantedTrust,
 } from '../../../lib/update/install/agentTrust.ts';
-import { formatManifest } from '../../../lib/config/manifest.ts';
-import { readKeys, redHatReleaseKey } from '../../../lib/release/signature/keyring.ts';
-import { fingerprintOf } from '../../../lib/release/signature/signature.ts';
+import { platformImage } from '../../fakes/cluster/site.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { expectGolden } from '../../support/program/golden.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { makeSigningKey, type SigningKey } from '../../support/release/signing.ts';
-import { platformImage } from '../../fakes/cluster/site.ts';
 
 const someone = { fingerprints: ['A'.repeat(40), 'B'.repeat(40)], keys: '-----BEGIN…\n', allowUnsigned: true };
 

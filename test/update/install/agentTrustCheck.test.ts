@@ -3,14 +3,14 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { identifyBundle, type BundleEvidence } from '../../../lib/bundle/open/identity.ts';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
-import { checkAgents } from '../../../lib/update/install/agentTrustCheck.ts';
 import { gatherTrust, noTrust, type AgentTrust, type WantedTrust } from '../../../lib/update/install/agentTrust.ts';
+import { checkAgents } from '../../../lib/update/install/agentTrustCheck.ts';
+import { platformImage } from '../../fakes/cluster/site.ts';
 import type { TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
-import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
+import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { platformImage } from '../../fakes/cluster/site.ts';
 
 describe('what the agents of a cluster would refuse', () => {
   let bundle: TestBundle;

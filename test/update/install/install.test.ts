@@ -7,12 +7,12 @@ import { noTrust, readTrust } from '../../../lib/update/install/agentTrust.ts';
 import { install, type InstallOptions, type InstallResult } from '../../../lib/update/install/install.ts';
 import { reportKind } from '../../../lib/update/record/nodeReport.ts';
 import { makeExecutable, openAgentSite, siteNodes, type AgentSite } from '../../fakes/cluster/agents.ts';
+import { infrastructure, node, nodesWithoutAgent } from '../../fakes/cluster/site.ts';
 import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
 import type { ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';
 import { runOutOfTime } from '../../support/clock.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { makeSigningKey } from '../../support/release/signing.ts';
-import { infrastructure, node, nodesWithoutAgent } from '../../fakes/cluster/site.ts';
 
 const startup = { timeout: 120_000, interval: 20, peerTime: 60_000 };
 

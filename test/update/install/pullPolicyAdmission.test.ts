@@ -1,10 +1,10 @@
 import { expect } from 'chai';
-import { pullPolicyAdmission, type AdmissionMode } from '../../../lib/update/install/pullPolicyAdmission.ts';
 import { formatManifest } from '../../../lib/config/manifest.ts';
+import { pullPolicyAdmission, type AdmissionMode } from '../../../lib/update/install/pullPolicyAdmission.ts';
+import { pod, podSpec, workload } from '../../fakes/cluster/site.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { listMessages } from '../../fakes/kubernetes/apiPolicy.ts';
 import { expectGolden } from '../../support/program/golden.ts';
-import { pod, podSpec, workload } from '../../fakes/cluster/site.ts';
 
 const always = podSpec({ imagePullPolicy: 'Always' });
 const template = { template: { spec: always } };

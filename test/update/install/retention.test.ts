@@ -1,7 +1,7 @@
 import { expect } from 'chai';
+import { formatManifest } from '../../../lib/config/manifest.ts';
 import { readConfigFile, retention } from '../../../lib/readiness/nodes/imageRetention.ts';
 import { hasStore, installRetention, planRetention, removeStore } from '../../../lib/update/install/retention.ts';
-import { formatManifest } from '../../../lib/config/manifest.ts';
 import type { ApiObject, Change } from '../../fakes/kubernetes/apiObjects.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';

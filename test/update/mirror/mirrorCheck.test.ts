@@ -9,9 +9,9 @@ import { checkMirrors, checkQuota } from '../../../lib/update/mirror/mirrorCheck
 import { digestMirrorSet } from '../../../lib/update/mirror/mirrorObjects.ts';
 import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';
 import { readMirrorSite } from '../../../lib/update/mirror/mirrorSite.ts';
-import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { furnish, node, pod, podSpec, reportMirror, workload } from '../../fakes/cluster/site.ts';
 import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
+import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import type { ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';

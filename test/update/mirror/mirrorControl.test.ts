@@ -6,16 +6,15 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { mock } from 'node:test';
 import { expect } from 'chai';
-import type { KubernetesObject } from '../../../lib/config/manifest.ts';
 import { applyObjects } from '../../../lib/cluster/apply/serverSideApply.ts';
-import { readConfigFile } from '../../../lib/readiness/nodes/imageRetention.ts';
 import type { StoredObject } from '../../../lib/cluster/objects/storedObject.ts';
+import type { KubernetesObject } from '../../../lib/config/manifest.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { replicaPath } from '../../../lib/node/transfer/replica.ts';
-import { accountPolicies } from '../../../lib/update/install/accountPolicies.ts';
-import { userOf } from '../../../lib/update/record/accountAccess.ts';
-import { agentAccess } from '../../../lib/update/install/agentAccess.ts';
+import { readConfigFile } from '../../../lib/readiness/nodes/imageRetention.ts';
 import { BundleCache, type CachedBundle } from '../../../lib/update/agent/bundleCache.ts';
+import { accountPolicies } from '../../../lib/update/install/accountPolicies.ts';
+import { agentAccess } from '../../../lib/update/install/agentAccess.ts';
 import { issueMirrorCertificates } from '../../../lib/update/mirror/mirrorCertificates.ts';
 import { MirrorControl } from '../../../lib/update/mirror/mirrorControl.ts';
 import {
@@ -26,11 +25,12 @@ import {
   type MirrorPlan,
 } from '../../../lib/update/mirror/mirrorObjects.ts';
 import { runMirrorServer } from '../../../lib/update/mirror/mirrorServer.ts';
-import type { ApiObject } from '../../fakes/kubernetes/apiObjects.ts';
+import { userOf } from '../../../lib/update/record/accountAccess.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
-import { startRegistry } from '../../fakes/registry/registry.ts';
 import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
+import type { ApiObject } from '../../fakes/kubernetes/apiObjects.ts';
 import { readRights } from '../../fakes/kubernetes/apiRights.ts';
+import { startRegistry } from '../../fakes/registry/registry.ts';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
 import { connectTo, startCluster, type ConnectedCluster, type StartedCluster } from '../../support/cluster.ts';
 import { flipByte, makeBundle, type TestBundle } from '../../support/content/bundle.ts';

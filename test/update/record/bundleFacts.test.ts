@@ -3,16 +3,16 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import type { VerifyTrust } from '../../../lib/bundle/open/signatureCheck.ts';
-import { gatherFacts, readEvidence, readFacts, type BundleFacts } from '../../../lib/update/record/bundleFacts.ts';
 import { parseManifest } from '../../../lib/content/oci/descriptor.ts';
-import { digestIn } from '../../../lib/content/oci/reference.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { digestIn } from '../../../lib/content/oci/reference.ts';
+import { gatherFacts, readEvidence, readFacts, type BundleFacts } from '../../../lib/update/record/bundleFacts.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
-import { operatorCommit, streamRelease } from '../../support/release/streams.ts';
 import { makeSigningKey, signDigest } from '../../support/release/signing.ts';
+import { operatorCommit, streamRelease } from '../../support/release/streams.ts';
 
 /** The content of the facts file, with bytes in base64. */
 interface Kept {

@@ -1,4 +1,6 @@
 import { expect } from 'chai';
+import type { Digest } from '../../../lib/content/oci/digest.ts';
+import { fieldsAt, fieldsOf, listOf, type Fields } from '../../../lib/fields.ts';
 import {
   abortUpdate,
   allowBundle,
@@ -10,10 +12,8 @@ import {
 } from '../../../lib/update/record/bundleRecord.ts';
 import type { UpgradeBundle } from '../../../lib/update/record/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/record/upgradeBundleDefinition.ts';
-import type { Digest } from '../../../lib/content/oci/digest.ts';
 import type { TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { connectTo, startCluster, type StartedCluster } from '../../support/cluster.ts';
-import { fieldsAt, fieldsOf, listOf, type Fields } from '../../../lib/fields.ts';
 import { failureOf } from '../../support/program/failure.ts';
 
 const digest: Digest = `sha256:${'a'.repeat(64)}`;

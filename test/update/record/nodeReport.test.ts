@@ -9,9 +9,9 @@ import {
   formatNodeReport,
   readReport,
 } from '../../../lib/update/record/nodeReport.ts';
+import type { NodeProgress } from '../../../lib/update/record/upgradeBundle.ts';
 import { startCluster } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import type { NodeProgress } from '../../../lib/update/record/upgradeBundle.ts';
 
 const state = { versions: ['4.20.3'], requests: 2, lacking: [] };
 

@@ -1,9 +1,10 @@
+import { readFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { parse } from 'yaml';
-import { readFile } from 'node:fs/promises';
 import { connectCluster, type Cluster } from '../../../lib/cluster/client.ts';
 import { type StoredObject } from '../../../lib/cluster/objects/storedObject.ts';
+import { formatManifest, type KubernetesObject } from '../../../lib/config/manifest.ts';
 import {
   activeBundle,
   mayLoad,
@@ -13,10 +14,9 @@ import {
   type UpgradeBundle,
 } from '../../../lib/update/record/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/record/upgradeBundleDefinition.ts';
-import { formatManifest, type KubernetesObject } from '../../../lib/config/manifest.ts';
 import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
-import { makeBundle } from '../../support/content/bundle.ts';
 import { startCluster } from '../../support/cluster.ts';
+import { makeBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { expectGolden } from '../../support/program/golden.ts';

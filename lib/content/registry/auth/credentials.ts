@@ -1,10 +1,10 @@
 import { lstat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { fieldsOf, isFields, textOf } from '#fields';
 import { isPluginError, messageOf, PluginError } from '#errors';
-import { runHelper, type Credential, isHelperName } from './credentialHelper.ts';
-import type { Environment } from '../../http/proxy.ts';
+import { fieldsOf, isFields, textOf } from '#fields';
 import { readSmallFile } from '../../files/smallFile.ts';
+import type { Environment } from '../../http/proxy.ts';
+import { runHelper, type Credential, isHelperName } from './credentialHelper.ts';
 
 /** The credential files to read. */
 export interface CredentialsOptions {

@@ -1,6 +1,6 @@
 import { fieldsOf } from '#fields';
-import { parseJson } from '../../oci/syntax.ts';
 import type { ReadResponse } from '../../http/connections.ts';
+import { parseJson } from '../../oci/syntax.ts';
 
 /** Returns the error codes of a response (distribution-spec, “Error Codes”), such as `MANIFEST_UNKNOWN`. */
 export function errorCodesOf(reply: Pick<ReadResponse, 'body'>): string[] {

@@ -1,15 +1,15 @@
+import { Parse_WWW_Authenticate } from 'oci-registry-client/build/www-authenticate.js';
 import type { Context } from '#context';
 import { isPluginError, PluginError } from '#errors';
+import { shellCommand } from '#text';
 import type { Connections, ReadResponse } from '../../http/connections.ts';
-import type { Credentials } from './credentials.ts';
-import type { Credential } from './credentialHelper.ts';
+import { followRedirects, keepsEncryption } from '../../http/fetchFile.ts';
 import { formatUrl, readBody } from '../../http/networkErrors.ts';
 import { isLoopback } from '../../http/proxy.ts';
-import { Parse_WWW_Authenticate } from 'oci-registry-client/build/www-authenticate.js';
-import { shellCommand } from '#text';
-import { followRedirects, keepsEncryption } from '../../http/fetchFile.ts';
-import { parseJson } from '../../oci/syntax.ts';
 import { explainStatus } from '../../http/retry.ts';
+import { parseJson } from '../../oci/syntax.ts';
+import type { Credential } from './credentialHelper.ts';
+import type { Credentials } from './credentials.ts';
 import { errorCodesOf, quoteBody } from './errorBody.ts';
 
 /** A request for an Authorization header, as plain data for use between threads. */

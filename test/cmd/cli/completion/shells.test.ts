@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
-import { executeProgram } from '../../../support/program/execution.ts';
 import { requirePeer, run, runSuccessfully, type Peer } from '../../../support/peers.ts';
+import { executeProgram } from '../../../support/program/execution.ts';
 
 const executable = fileURLToPath(new URL('../../../../cmd/oc-adm_upgrade_bundle.ts', import.meta.url));
 

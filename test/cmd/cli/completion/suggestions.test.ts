@@ -1,17 +1,17 @@
+import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { delimiter, dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { suggestionsFrom } from '../../../../cmd/cli/completion/suggestions.ts';
 import { upgradeBundleKind } from '../../../../lib/update/record/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../../../lib/update/record/upgradeBundleDefinition.ts';
 import { startApiServer, type TestApiServer } from '../../../fakes/kubernetes/apiServer.ts';
 import { makeAuthority } from '../../../support/certificates.ts';
-import { makeKubeconfigFolder, type KubeconfigFolder } from '../../../support/kubeconfig.ts';
-import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { delimiter, dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { makeBundle, type TestBundle } from '../../../support/content/bundle.ts';
-import { executeProgram, type Execution } from '../../../support/program/execution.ts';
+import { makeKubeconfigFolder, type KubeconfigFolder } from '../../../support/kubeconfig.ts';
 import { requirePeer, run } from '../../../support/peers.ts';
+import { executeProgram, type Execution } from '../../../support/program/execution.ts';
 
 describe('findClusterNames', () => {
   let server: TestApiServer;

@@ -8,8 +8,8 @@ import {
   runProgram,
   type Workshop,
 } from '../../../support/content/creation.ts';
-import { extraImage } from '../../../support/release/extraImage.ts';
 import { executeProgram } from '../../../support/program/execution.ts';
+import { extraImage } from '../../../support/release/extraImage.ts';
 
 describe('oc adm-upgrade-bundle create', () => {
   let workshop: Workshop;

@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { parse } from 'yaml';
 import { formatSiteReport } from '../../../../lib/config/siteReport.ts';
-import { executeProgram } from '../../../support/program/execution.ts';
 import { openWorkshop, runProgram, type Workshop } from '../../../support/content/creation.ts';
+import { executeProgram } from '../../../support/program/execution.ts';
 
 describe('create --file', () => {
   let workshop: Workshop;

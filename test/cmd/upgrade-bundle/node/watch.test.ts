@@ -7,13 +7,13 @@ import { upgradeBundle } from '../../../../cmd/upgrade-bundle/commands.ts';
 import type { MediaEvent } from '../../../../lib/node/media/media.ts';
 import { makeBundle, type TestBundle } from '../../../support/content/bundle.ts';
 import { digestOfFile, runProgram, startProgram } from '../../../support/content/creation.ts';
-import { until } from '../../../support/until.ts';
-import { expectOutput } from '../../../support/program/outputs.ts';
-import type { Execution } from '../../../support/program/execution.ts';
 import { requireLoopDevices, skipLoudly, Drives } from '../../../support/loopDevice.ts';
-import { makeFolder, removeFolder } from '../../../support/release/mirrorDirectory.ts';
 import { run } from '../../../support/peers.ts';
 import { executableOf } from '../../../support/program/executables.ts';
+import type { Execution } from '../../../support/program/execution.ts';
+import { expectOutput } from '../../../support/program/outputs.ts';
+import { makeFolder, removeFolder } from '../../../support/release/mirrorDirectory.ts';
+import { until } from '../../../support/until.ts';
 
 const executable = executableOf('oc-adm_upgrade_bundle');
 

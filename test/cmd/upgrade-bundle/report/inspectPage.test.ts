@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
 import { expect } from 'chai';
+import { formatReport } from '../../../../cmd/upgrade-bundle/report/inspectPage.ts';
 import { inspectBundle } from '../../../../lib/bundle/inspect/inspect.ts';
 import { inspectRelease, type ReleaseInspection } from '../../../../lib/bundle/inspect/release.ts';
 import { openBundle } from '../../../../lib/bundle/open/open.ts';
 import { formatBytes } from '../../../../lib/text.ts';
-import { formatReport } from '../../../../cmd/upgrade-bundle/report/inspectPage.ts';
 import { makeBundle, type TestBundle } from '../../../support/content/bundle.ts';
 import { makeContext } from '../../../support/context.ts';
 

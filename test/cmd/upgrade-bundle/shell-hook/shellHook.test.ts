@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { hookOf } from '../../../../cmd/upgrade-bundle/shell-hook/shellHook.ts';
-import { executeProgram } from '../../../support/program/execution.ts';
 import { requirePeer, run, type RunResult } from '../../../support/peers.ts';
+import { executeProgram } from '../../../support/program/execution.ts';
 
 const shells = {
   bash: { args: ['--norc', '--noprofile'], prelude: 'shopt -s expand_aliases' },

@@ -4,10 +4,9 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import type { ErrorCode } from '../../../../lib/errors.ts';
-import { failureOf } from '../../../support/program/failure.ts';
 import { Certificates } from '../../../../lib/content/http/certificates.ts';
 import { Connections } from '../../../../lib/content/http/connections.ts';
+import { TransientError } from '../../../../lib/content/http/retry.ts';
 import { Credentials } from '../../../../lib/content/registry/auth/credentials.ts';
 import {
   requestToken,
@@ -15,7 +14,8 @@ import {
   type AuthorizationRequest,
   type TokensOptions,
 } from '../../../../lib/content/registry/auth/tokens.ts';
-import { TransientError } from '../../../../lib/content/http/retry.ts';
+import type { ErrorCode } from '../../../../lib/errors.ts';
+import { failureOf } from '../../../support/program/failure.ts';
 
 interface Asked {
   readonly method: string;

@@ -1,8 +1,8 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { parse } from 'yaml';
-import type { Json } from '../../kubernetes/apiPatch.ts';
 import { apiVersionOf } from '../../kubernetes/apiKinds.ts';
+import type { Json } from '../../kubernetes/apiPatch.ts';
 import type { TestApiServer } from '../../kubernetes/apiServer.ts';
 import { infrastructure, node, platformImage, pod, withConditions, workload } from '../site.ts';
 
