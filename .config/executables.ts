@@ -1,12 +1,12 @@
+/**
+ * Builds the executables once for each state of their sources: for the tests, and for `npm run build`. Prints the
+ * folder, if it is run.
+ */
 import { createHash } from 'node:crypto';
 import { existsSync, globSync } from 'node:fs';
 import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { join, matchesGlob } from 'node:path';
 import { fileURLToPath } from 'node:url';
-/**
- * Builds the executables once for each state of their sources: for the tests, and for `npm run build`. Prints the
- * folder, if it is run.
- */
 import { explainingPages } from '../cmd/cli/explanations.ts';
 import { plugins } from '../cmd/cli/programChoice.ts';
 import { bundle, bundleWorkers, findCommit } from './bundle.ts';

@@ -8,10 +8,10 @@ import {
   type OptionRecord,
   type Program,
 } from '../cmd/cli/command.ts';
+import { commonOptions, versionOption } from '../cmd/cli/commonOptions.ts';
 import { formatSection, listTopics } from '../cmd/cli/explanations.ts';
 import { exitMeanings } from '../cmd/cli/failure.ts';
 import { describeArgument, describeOption, groupOptions } from '../cmd/cli/help.ts';
-import { commonOptions, versionOption } from '../cmd/cli/options.ts';
 import manifest from '../package.json' with { type: 'json' };
 
 /** Returns the man pages of programs by their file names, such as `oc-adm-upgrade-bundle-create.1`. */

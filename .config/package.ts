@@ -1,4 +1,3 @@
-import { execFileSync } from 'node:child_process';
 /**
  * Builds one executable for each platform, which includes Node.js, and packs it with licences and man pages into an archive. Also
  * writes a bill of materials beside each archive, and checksums, into dist/packages or into the folder that an argument names. Other arguments
@@ -6,6 +5,7 @@ import { execFileSync } from 'node:child_process';
  * `--fast` makes the archives a tenth larger, and does not compress rpms. Executables for macOS are built on
  * macOS, and those for Linux on Linux.
  */
+import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { chmod, copyFile, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';

@@ -4,8 +4,8 @@ import type { Context } from '#context';
 import { PluginError } from '#errors';
 import { Lines } from '#text';
 import type { Arguments, Command, Program } from './cli/command.ts';
+import type { commonOptions } from './cli/commonOptions.ts';
 import { firstFailure, showFailure, withPointer, withResumption } from './cli/failure.ts';
-import type { commonOptions } from './cli/options.ts';
 import { parse, normalizeWords, type RunCommand } from './cli/program.ts';
 import { Terminal, type OutputStream } from './cli/terminal.ts';
 

@@ -1,9 +1,10 @@
+import { constants } from 'node:fs';
+import { access, stat } from 'node:fs/promises';
 import { isPluginError, PluginError } from '#errors';
 import { readDuration } from '#waiting';
 import { namesOf, type Command, type Option, type OptionRecord, type Suggestion } from './command.ts';
-import { commonOptions } from './options.ts';
+import { commonOptions } from './commonOptions.ts';
 import { findSimilar } from './similar.ts';
-import { checkFile } from './values.ts';
 
 /** The most choices that an error lists beside a similar one. */
 const mostChoices = 12;
@@ -198,4 +199,17 @@ export function camelCase(name: string): string {
 /** Returns the name of an option for the camel-case name of its argument. */
 export function kebabCase(name: string): string {
   return name.replace(/(?<=[a-z0-9])[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+}
+
+/**
+ * Checks that a file exists and is readable. Throws `not-found`, `not-readable`, and
+ * `usage` for a folder.
+ */
+async function checkFile(path: string): Promise<void> {
+  const stats = await stat(path).catch(() => undefined);
+  if (!stats) throw new PluginError('not-found', `there is no file ${path}`, { hint: 'Check the path.' });
+  if (stats.isDirectory()) throw new PluginError('usage', `${path} is a folder`, { hint: 'Name a file.' });
+  await access(path, constants.R_OK).catch((cause: unknown) => {
+    throw new PluginError('not-readable', `${path} must not be read by you`, { hint: 'Check its permissions.', cause });
+  });
 }

@@ -1,4 +1,3 @@
-import { Lines } from '#text';
 import {
   callOf,
   commandNameOf,
@@ -11,10 +10,9 @@ import {
   type Option,
   type OptionRecord,
   type Program,
-  defineCommand,
 } from './command.ts';
+import { commonOptions, withVersion } from './commonOptions.ts';
 import { breakLine, defaultWidth } from './format.ts';
-import { commonOptions, withVersion, clusterAccessOptions } from './options.ts';
 
 /** The group of options that only the command `options` lists. */
 export const clusterGroup = 'Cluster:';
@@ -61,7 +59,7 @@ export async function formatHelp(
 }
 
 /** Returns a list of options under a heading, as a help text shows them. */
-function formatOptionList(heading: string, options: OptionRecord, width = defaultWidth): string {
+export function formatOptionList(heading: string, options: OptionRecord, width = defaultWidth): string {
   return formatRows(heading, Object.entries(options).map(describeOption), width);
 }
 
@@ -157,14 +155,3 @@ function wrap(text: string, width: number): string {
     .flatMap((line) => (line.startsWith(' ') ? [line] : breakLine(line, width)))
     .join('\n');
 }
-
-/** `options`: lists the options of the cluster connection. */
-export const command = defineCommand({
-  options: {},
-  examples: [['', 'List the options that choose the cluster']],
-  run(_, { terminal }) {
-    const heading = 'The following options can be passed to any command that uses a cluster:';
-    terminal.print(Lines.split(formatOptionList(heading, clusterAccessOptions, terminal.textWidth)));
-    return Promise.resolve();
-  },
-});

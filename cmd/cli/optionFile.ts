@@ -4,7 +4,7 @@ import { isPluginError, messageOf, PluginError } from '#errors';
 import { isFields, type Fields } from '#fields';
 import { camelCase, checkValue, kebabCase } from './arguments.ts';
 import { namesOf, type Command, type ConfigFormat, type Option, type OptionRecord } from './command.ts';
-import { imageSetKind, readImageSet, type ImageSetOptions } from './imageSet.ts';
+import { imageSetKind, readImageSet, type ImageSetOptions } from './mirroring/imageSet.ts';
 import { findSimilar } from './similar.ts';
 
 const apiVersion = 'upgrade-bundle.openshift.io/v1alpha1';

@@ -11,11 +11,11 @@ import {
   type OptionRecord,
   type Program,
 } from './command.ts';
+import { commonOptions, normalizeWord, versionOption, withVersion } from './commonOptions.ts';
 import { defaultWidth } from './format.ts';
 import { formatHelp } from './help.ts';
 import { readKubectlFlags } from './kubectlFlags.ts';
 import type { FiledValues } from './optionFile.ts';
-import { commonOptions, normalizeWord, versionOption, withVersion } from './options.ts';
 import { findSimilar } from './similar.ts';
 import { versionText } from './version.ts';
 

@@ -1,5 +1,4 @@
-import { constants } from 'node:fs';
-import { stat, readFile, access } from 'node:fs/promises';
+import { stat, readFile } from 'node:fs/promises';
 import { isDigest, type Digest, parseReference } from '#content/oci';
 import { PluginError, messageOf } from '#errors';
 import { shellCommand } from '#text';
@@ -134,18 +133,5 @@ export async function readToken(file: string): Promise<string> {
   if (/^[\x21-\x7e]{16,}$/.test(token)) return token;
   throw new PluginError('invalid-file', `${file} does not hold a token: at least 16 characters, without blanks`, {
     hint: shellCommand`Make one: openssl rand -hex 32 > ${file}`,
-  });
-}
-
-/**
- * Checks that a file exists and is readable. Throws `not-found`, `not-readable`, and
- * `usage` for a folder.
- */
-export async function checkFile(path: string): Promise<void> {
-  const stats = await stat(path).catch(() => undefined);
-  if (!stats) throw new PluginError('not-found', `there is no file ${path}`, { hint: 'Check the path.' });
-  if (stats.isDirectory()) throw new PluginError('usage', `${path} is a folder`, { hint: 'Name a file.' });
-  await access(path, constants.R_OK).catch((cause: unknown) => {
-    throw new PluginError('not-readable', `${path} must not be read by you`, { hint: 'Check its permissions.', cause });
   });
 }

@@ -1,18 +1,4 @@
 import manifest from '../../package.json' with { type: 'json' };
-import { defineCommand } from './command.ts';
-import { outputOption } from './options.ts';
-
-/** `version`: prints the version of this program. */
-export const command = defineCommand({
-  options: outputOption(),
-  examples: [
-    ['', 'Print the version'],
-    ['-o json', 'Print version and commit as JSON'],
-  ],
-  async run({ output }, { terminal }) {
-    await terminal.printResult(output, { version, commit }, versionText);
-  },
-});
 
 /** The commit of a built executable, which the build defines. It is undefined in the sources. */
 declare const __COMMIT__: string | undefined;

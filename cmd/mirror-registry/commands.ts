@@ -1,5 +1,5 @@
 import type { Program } from '../cli/command.ts';
-import { shellCommands } from '../cli/commonCommands.ts';
+import { shellCommands } from '../cli/commands/commonCommands.ts';
 
 /** The commands of `oc adm-mirror-registry`. */
 export const mirrorRegistry: Program = {

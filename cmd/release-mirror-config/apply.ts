@@ -1,10 +1,10 @@
 import { PluginError } from '#errors';
 import { applyConfiguration } from '#mirroring/configuration';
 import { openAccess } from '../cli/access.ts';
-import { checkOutcomes, formatOutcome, toPlainOutcome, warnOfOutcomes } from '../cli/applyReport.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand, type CommandSession } from '../cli/command.ts';
 import { formatData } from '../cli/format.ts';
+import { checkOutcomes, formatOutcome, toPlainOutcome, warnOfOutcomes } from '../cli/mirroring/applyReport.ts';
 import { clusterAccessOptions, dryRunOption, outputOption, signedImagesOption, trustOptions } from '../cli/options.ts';
 import { trustOf } from '../cli/trust.ts';
 import { fileOf, filenameOption } from '../cli/values.ts';

@@ -1,5 +1,5 @@
 import type { Program } from '../cli/command.ts';
-import { optionsCommand, shellCommands } from '../cli/commonCommands.ts';
+import { optionsCommand, shellCommands } from '../cli/commands/commonCommands.ts';
 
 /** The program `oc adm-release-mirror-config`. */
 export const releaseMirrorConfig: Program = {

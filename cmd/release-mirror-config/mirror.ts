@@ -19,6 +19,9 @@ import type { Release } from '#release/release';
 import { releaseTag } from '#release/version';
 import { Lines, formatBytes, shellWord, joinParagraphs, shellCommand } from '#text';
 import { openAccess } from '../cli/access.ts';
+import { clusterOpener } from '../cli/clusterAccess.ts';
+import { defineCommand, type CommandSession } from '../cli/command.ts';
+import { formatData } from '../cli/format.ts';
 import {
   checkOutcomes,
   formatOutcome,
@@ -26,12 +29,9 @@ import {
   toPlainOutcome,
   warnOfOutcomes,
   type DryRun,
-} from '../cli/applyReport.ts';
-import { clusterWords, runWords, trustWords, upgradeCommand } from '../cli/carriedOptions.ts';
-import { clusterOpener } from '../cli/clusterAccess.ts';
-import { defineCommand, type CommandSession } from '../cli/command.ts';
-import { formatData } from '../cli/format.ts';
-import { readImageList } from '../cli/imageList.ts';
+} from '../cli/mirroring/applyReport.ts';
+import { clusterWords, runWords, trustWords, upgradeCommand } from '../cli/mirroring/carriedOptions.ts';
+import { readImageList } from '../cli/mirroring/imageList.ts';
 import { listPolicies, toPlainPolicies } from '../cli/trust.ts';
 import { mirrorConfig, mirrorOptions } from './options.ts';
 import { readReleases, readRequest, requireTagEach, configFolderOf, type MirrorArguments } from './request.ts';

@@ -1,6 +1,6 @@
-import { channelOptions } from '../cli/channelRange.ts';
 import { inGroup } from '../cli/command.ts';
-import { imageListOption } from '../cli/imageList.ts';
+import { channelOptions } from '../cli/mirroring/channelRange.ts';
+import { imageListOption } from '../cli/mirroring/imageList.ts';
 import { clusterOptions, dryRunOption, outputOption, registryOptions, trustOptions } from '../cli/options.ts';
 import { checkImage } from '../cli/values.ts';
 

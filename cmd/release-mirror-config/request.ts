@@ -2,8 +2,8 @@ import { join } from 'node:path';
 import { PluginError } from '#errors';
 import { type MirroringRequest, type ReleaseChoice, parseDestination } from '#mirroring/mirror';
 import { parseArchitecture, requireDistinct } from '#release/version';
-import { readChannelRanges } from '../cli/channelRange.ts';
 import type { Arguments } from '../cli/command.ts';
+import { readChannelRanges } from '../cli/mirroring/channelRange.ts';
 import { trustOf } from '../cli/trust.ts';
 import type { mirrorOptions } from './options.ts';
 

@@ -19,12 +19,12 @@ import {
   findWindow,
   usualNeeds,
 } from '#update/record';
-import { suffixOf } from '../cli/applyReport.ts';
 import { warnOfClaimedRisks, warnOfExtraImages } from '../cli/bundleFacts.ts';
-import { clusterWords } from '../cli/carriedOptions.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand, inGroup, type Arguments } from '../cli/command.ts';
 import { formatYaml } from '../cli/format.ts';
+import { suffixOf } from '../cli/mirroring/applyReport.ts';
+import { clusterWords } from '../cli/mirroring/carriedOptions.ts';
 import { dryRunOption, outputOption } from '../cli/options.ts';
 import { listPolicies, toPlainPolicies } from '../cli/trust.ts';
 import { formatUnifiedDiff } from '../cli/unifiedDiff.ts';

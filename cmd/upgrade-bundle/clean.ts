@@ -1,8 +1,8 @@
 import { Lines } from '#text';
 import { cleanRecords } from '#update/record';
-import { suffixOf } from '../cli/applyReport.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
+import { suffixOf } from '../cli/mirroring/applyReport.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import { recordArgument } from './status/statusView.ts';
 

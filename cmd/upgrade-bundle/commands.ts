@@ -1,5 +1,5 @@
 import type { Program } from '../cli/command.ts';
-import { optionsCommand, shellCommands, shellGroup } from '../cli/commonCommands.ts';
+import { optionsCommand, shellCommands, shellGroup } from '../cli/commands/commonCommands.ts';
 
 const make = 'Make a bundle:';
 const read = 'Read a bundle or a release:';

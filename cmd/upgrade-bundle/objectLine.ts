@@ -1,6 +1,6 @@
 import { type ObjectReference, formatObjectName } from '#cluster/objects';
 import { agentNamespace } from '#update/record';
-import { suffixOf, type DryRun } from '../cli/applyReport.ts';
+import { suffixOf, type DryRun } from '../cli/mirroring/applyReport.ts';
 
 /**
  * Formats the line for an object, in the words of kubectl. Adds its namespace if it is not our own:

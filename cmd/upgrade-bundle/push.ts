@@ -7,12 +7,12 @@ import { guardCopies } from '#mirroring/prune';
 import { pushAndApply } from '#mirroring/pushedBundle';
 import { shellWord, formatBytes, Lines } from '#text';
 import { openRegistries } from '../cli/access.ts';
-import { checkOutcomes, warnOfOutcomes, suffixOf, toPlainOutcome, type DryRun } from '../cli/applyReport.ts';
 import { listExtraImages } from '../cli/bundleFacts.ts';
-import { clusterWords, registryWords, trustWords, upgradeCommand } from '../cli/carriedOptions.ts';
 import { clusterOpener } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatFields } from '../cli/format.ts';
+import { checkOutcomes, warnOfOutcomes, suffixOf, toPlainOutcome, type DryRun } from '../cli/mirroring/applyReport.ts';
+import { clusterWords, registryWords, trustWords, upgradeCommand } from '../cli/mirroring/carriedOptions.ts';
 import {
   baseOption,
   bundleArgument,

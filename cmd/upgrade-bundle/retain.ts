@@ -1,10 +1,10 @@
 import { Lines } from '#text';
 import { retainBundle, type Retention } from '#update/mirror';
 import { phaseOf } from '#update/record';
-import { suffixOf } from '../cli/applyReport.ts';
-import { clusterWords } from '../cli/carriedOptions.ts';
 import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand } from '../cli/command.ts';
+import { suffixOf } from '../cli/mirroring/applyReport.ts';
+import { clusterWords } from '../cli/mirroring/carriedOptions.ts';
 import { dryRunOption, outputOption } from '../cli/options.ts';
 import {
   namedArgument,

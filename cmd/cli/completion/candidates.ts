@@ -10,7 +10,7 @@ import {
   type CommandEntry,
   type OptionRecord,
 } from '../command.ts';
-import { commonOptions, normalizeWord, withVersion } from '../options.ts';
+import { commonOptions, normalizeWord, withVersion } from '../commonOptions.ts';
 
 /** A value that a shell suggests for a word, without the `--name=` before the value, and its description. */
 interface Candidate {

@@ -1,8 +1,8 @@
 import { smallestReportSpace } from '#bundle/metadata';
 import { PluginError } from '#errors';
-import { channelOptions } from '../../cli/channelRange.ts';
 import { inGroup, type Arguments } from '../../cli/command.ts';
-import { imageListOption } from '../../cli/imageList.ts';
+import { channelOptions } from '../../cli/mirroring/channelRange.ts';
+import { imageListOption } from '../../cli/mirroring/imageList.ts';
 import {
   bundleFolderOption,
   dryRunOf,

@@ -9,7 +9,7 @@ import { isEncrypted, readEncryptionKey } from '#release/signature';
 import { isVersion, parseArchitecture, parseVersion, usualRepository, type Architecture } from '#release/version';
 import { findReports, readReportKeyFile } from '#update/report';
 import { openRegistries, tool } from '../../cli/access.ts';
-import { readChannelRanges } from '../../cli/channelRange.ts';
+import { readChannelRanges } from '../../cli/mirroring/channelRange.ts';
 import { trustOf } from '../../cli/trust.ts';
 import { parseSize } from '../../cli/values.ts';
 import { requestOperators } from './catalogs.ts';

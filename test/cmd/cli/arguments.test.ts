@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { camelCase } from '../../../cmd/cli/arguments.ts';
 import { namesOf, type Option } from '../../../cmd/cli/command.ts';
-import { commonOptions, normalizeWord } from '../../../cmd/cli/options.ts';
+import { commonOptions, normalizeWord } from '../../../cmd/cli/commonOptions.ts';
 import { parse, normalizeWords } from '../../../cmd/cli/program.ts';
 import { withBundle } from '../../../cmd/mirror-registry/target.ts';
 import { executeProgram } from '../../support/program/execution.ts';

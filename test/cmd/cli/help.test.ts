@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import type { Option } from '../../../cmd/cli/command.ts';
+import { commonOptions, versionOption } from '../../../cmd/cli/commonOptions.ts';
 import { clusterGroup, formatHelp, groupOptions } from '../../../cmd/cli/help.ts';
-import { commonOptions, versionOption } from '../../../cmd/cli/options.ts';
 import { normalizeWords, parse } from '../../../cmd/cli/program.ts';
 import { programs } from '../../support/project/docs.ts';
 

@@ -4,7 +4,7 @@ import { closeSync, existsSync, openSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { defineCommand } from '../../../cmd/cli/command.ts';
-import { optionsCommand } from '../../../cmd/cli/commonCommands.ts';
+import { optionsCommand } from '../../../cmd/cli/commands/commonCommands.ts';
 import { formatHelp } from '../../../cmd/cli/help.ts';
 import { clusterOptions, outputOption } from '../../../cmd/cli/options.ts';
 import { executeSample, sample } from '../../support/program/program.ts';

@@ -7,10 +7,11 @@ import {
   type OptionRecord,
   type Program,
 } from '../../../cmd/cli/command.ts';
+import { commonOptions } from '../../../cmd/cli/commonOptions.ts';
 import { exitMeanings } from '../../../cmd/cli/failure.ts';
 import { clusterGroup } from '../../../cmd/cli/help.ts';
 import { listConfigOptions, fieldOf } from '../../../cmd/cli/optionFile.ts';
-import { commonOptions, clusterAccessOptions } from '../../../cmd/cli/options.ts';
+import { clusterAccessOptions } from '../../../cmd/cli/options.ts';
 import { screenCodes } from '../../../lib/update/screen/screenCode.ts';
 
 /** Returns the reference of programs and error codes as Markdown, from the same records as the parser and the help. */

@@ -19,6 +19,8 @@ const others = [
     'Recommended',
     'Pending',
     'OSImageStream',
+    // The phase of an update that is not needed.
+    'Skipped',
     'Lease',
     'Pod',
     'ControllerConfig',
@@ -29,7 +31,7 @@ describe('the page “My update stands still”', () => {
   it('has each type and reason of a condition that the controller sets', async () => {
     const own = (await readdir(new URL('controller/', library))).map((name) => `controller/${name}`);
     const texts = await Promise.all(
-      [...own, 'conditions.ts', 'extraImages.ts'].map((name) => readFile(new URL(name, library), 'utf8')),
+      [...own, 'record/conditions.ts', 'record/extraImages.ts'].map((name) => readFile(new URL(name, library), 'utf8')),
     );
     const words = new Set(texts.flatMap((text) => [...text.matchAll(/'((?:[A-Z][a-z]+)+)'/g)].map(([, word]) => word)));
     const reasons = [...words].filter(

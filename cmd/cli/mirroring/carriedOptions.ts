@@ -1,9 +1,9 @@
 import { shellCommand, shellWord } from '#text';
-import { mirrorOptions } from '../release-mirror-config/options.ts';
-import type { MirrorArguments } from '../release-mirror-config/request.ts';
-import { camelCase } from './arguments.ts';
-import type { OptionRecord } from './command.ts';
-import { clusterOptions, registryOptions, trustOptions } from './options.ts';
+import { mirrorOptions } from '../../release-mirror-config/options.ts';
+import type { MirrorArguments } from '../../release-mirror-config/request.ts';
+import { camelCase } from '../arguments.ts';
+import type { OptionRecord } from '../command.ts';
+import { clusterOptions, registryOptions, trustOptions } from '../options.ts';
 
 /** The arguments of a run by camel-case name. */
 type RunArguments = Readonly<Record<string, unknown>>;

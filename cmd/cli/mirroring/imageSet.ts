@@ -1,8 +1,8 @@
 import { PluginError } from '#errors';
 import { isFields, type Fields } from '#fields';
 import { listBelow } from '#text';
-import type { OptionRecord } from './command.ts';
-import { findSimilar } from './similar.ts';
+import type { OptionRecord } from '../command.ts';
+import { findSimilar } from '../similar.ts';
 
 /** The kind of the files of oc-mirror. Both versions of its API have the fields that are read here. */
 export const imageSetKind = { group: 'mirror.openshift.io', kind: 'ImageSetConfiguration' } as const;

@@ -2,7 +2,7 @@ import type { ApplyOutcome } from '#cluster/apply';
 import { formatObjectName } from '#cluster/objects';
 import { PluginError } from '#errors';
 import { Lines, listBelow } from '#text';
-import type { Terminal } from './terminal.ts';
+import type { Terminal } from '../terminal.ts';
 
 /** The kind of dry run. */
 export type DryRun = 'none' | 'client' | 'server';

@@ -1,4 +1,4 @@
-import type { CommandEntry } from './command.ts';
+import type { CommandEntry } from '../command.ts';
 
 /** The heading of commands for the shell and about the program itself. */
 export const shellGroup = 'For the shell:';
@@ -9,19 +9,19 @@ export const shellCommands: readonly CommandEntry[] = [
     usage: 'completion [shell]',
     describe: 'Print a completion script for a shell, or links for oc and kubectl',
     group: shellGroup,
-    load: () => import('./completion/completion.ts'),
+    load: () => import('../completion/completion.ts'),
   },
   {
     usage: 'explain [code]',
     describe: 'Explain an error or a state of an update, and what to do',
     group: shellGroup,
-    load: () => import('./explanations.ts'),
+    load: () => import('../explanations.ts'),
   },
   {
     usage: 'version',
     describe: 'Print the version of this program',
     group: shellGroup,
-    load: () => import('./version.ts'),
+    load: () => import('./versionCommand.ts'),
   },
 ];
 
@@ -30,5 +30,5 @@ export const optionsCommand: CommandEntry = {
   usage: 'options',
   describe: 'List the options that choose the cluster',
   group: shellGroup,
-  load: () => import('./help.ts'),
+  load: () => import('./optionsCommand.ts'),
 };

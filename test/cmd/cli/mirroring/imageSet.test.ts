@@ -1,11 +1,11 @@
 import { expect } from 'chai';
 import { parse } from 'yaml';
-import type { OptionRecord } from '../../../cmd/cli/command.ts';
-import { readImageSet } from '../../../cmd/cli/imageSet.ts';
-import { mirrorOptions } from '../../../cmd/release-mirror-config/options.ts';
-import { createOptions } from '../../../cmd/upgrade-bundle/create/createOptions.ts';
-import { fieldsOf } from '../../../lib/fields.ts';
-import { failureOf } from '../../support/program/failure.ts';
+import type { OptionRecord } from '../../../../cmd/cli/command.ts';
+import { readImageSet } from '../../../../cmd/cli/mirroring/imageSet.ts';
+import { mirrorOptions } from '../../../../cmd/release-mirror-config/options.ts';
+import { createOptions } from '../../../../cmd/upgrade-bundle/create/createOptions.ts';
+import { fieldsOf } from '../../../../lib/fields.ts';
+import { failureOf } from '../../../support/program/failure.ts';
 
 /** Reads the fields of a configuration of oc-mirror as options, and what has no effect. */
 function read(text: string, options: OptionRecord = createOptions): Record<string, unknown> {

@@ -1,7 +1,7 @@
 import { readSmallFile, readSmallInput } from '#content/files';
 import { PluginError, messageOf } from '#errors';
-import type { OptionRecord } from './command.ts';
-import { checkImage } from './values.ts';
+import type { OptionRecord } from '../command.ts';
+import { checkImage } from '../values.ts';
 
 /** The option of commands that take a list of additional images. */
 export const imageListOption = {

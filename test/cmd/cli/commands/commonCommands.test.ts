@@ -1,12 +1,12 @@
 import { readFile } from 'node:fs/promises';
 import { expect } from 'chai';
-import { formatTopic, findTopics, listTopics } from '../../../cmd/cli/explanations.ts';
-import { errorCodes } from '../../../lib/errors.ts';
-import { allRules } from '../../../lib/readiness/lint/rules.ts';
-import { conditionTypes } from '../../../lib/update/record/conditions.ts';
-import { phases } from '../../../lib/update/record/upgradeBundle.ts';
-import { executeProgram } from '../../support/program/execution.ts';
-import { failureOf } from '../../support/program/failure.ts';
+import { formatTopic, findTopics, listTopics } from '../../../../cmd/cli/explanations.ts';
+import { errorCodes } from '../../../../lib/errors.ts';
+import { allRules } from '../../../../lib/readiness/lint/rules.ts';
+import { conditionTypes } from '../../../../lib/update/record/conditions.ts';
+import { phases } from '../../../../lib/update/record/upgradeBundle.ts';
+import { executeProgram } from '../../../support/program/execution.ts';
+import { failureOf } from '../../../support/program/failure.ts';
 
 const programs = ['oc-adm_upgrade_bundle', 'oc-adm_release_mirror_config', 'oc-adm_mirror_registry'];
 

@@ -1,7 +1,7 @@
 import { PluginError } from '#errors';
 import type { ChannelRange } from '#release/graph';
 import { isVersion } from '#release/version';
-import type { Arguments, OptionRecord } from './command.ts';
+import type { Arguments, OptionRecord } from '../command.ts';
 
 /** The options that choose the releases of channels. */
 export const channelOptions = {
