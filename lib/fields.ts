@@ -32,7 +32,7 @@ export function textOf(value: unknown): string | undefined {
 }
 
 /** Returns a mapping without its undefined values. */
-export function withoutAbsent<Given extends Fields>(fields: Given): Partial<Given> {
+export function withoutAbsent<Given extends object>(fields: Given): Partial<Given> {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Partial<Given>;
 }
 

@@ -35,7 +35,7 @@ const owners: Record<string, readonly string[]> = {
   ws: ['lib/cluster/podExec.ts'],
   'smol-toml': ['lib/node/runtime/storageConfig.ts'],
   'oci-registry-client': ['lib/content/registry/', 'lib/content/oci/descriptor.ts'],
-  '@kubernetes/client-node': ['lib/cluster/', 'lib/readiness/', 'lib/update/', 'lib/drill/'],
+  '@kubernetes/client-node': ['lib/config/manifest.ts', 'lib/cluster/', 'lib/readiness/', 'lib/update/', 'lib/drill/'],
   '@marcbachmann/cel-js': ['lib/readiness/preflight/webhookCheck.ts'],
   '@peculiar/x509': ['lib/certificates/issuing.ts', 'lib/release/sigstore/certificateChain.ts'],
   'reflect-metadata': ['lib/certificates/issuing.ts', 'lib/release/sigstore/certificateChain.ts'],

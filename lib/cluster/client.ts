@@ -1,4 +1,5 @@
-import type { KubernetesObject } from '#config/manifest';
+import type { V1DeleteOptions, V1Eviction } from '@kubernetes/client-node';
+import type { Json, KubernetesObject } from '#config/manifest';
 import type { Context } from '#context';
 import { ignoring } from '#errors';
 import { fieldsOf, listOf, textOf, type Fields } from '#fields';
@@ -223,7 +224,12 @@ export class Cluster {
     const { uid, resourceVersion } = reference.metadata as StoredObject['metadata'];
     const preconditions = { ...(uid && { uid }), ...(resourceVersion && { resourceVersion }) };
     // API servers ignore the query if there is a body: a dryRun in the query would really delete.
-    const body = { apiVersion: 'v1', kind: 'DeleteOptions', preconditions, ...(dryRun && { dryRun: ['All'] }) };
+    const body: Json<V1DeleteOptions> = {
+      apiVersion: 'v1',
+      kind: 'DeleteOptions',
+      preconditions,
+      ...(dryRun && { dryRun: ['All'] }),
+    };
     return (await this.#exchange.send({ method: 'DELETE', path, body }).catch(ignoring('not-found'))) !== undefined;
   }
 
@@ -231,8 +237,12 @@ export class Cluster {
   async evict({ name, namespace, uid }: ObjectReference['metadata'] & { readonly uid: string }): Promise<void> {
     const pod = { apiVersion: 'v1', kind: 'Pod', metadata: { name, namespace } };
     const path = `${await this.#kinds.pathOf(pod)}/eviction`;
-    const deleteOptions = { apiVersion: 'v1', kind: 'DeleteOptions', preconditions: { uid } };
-    const body = { apiVersion: 'policy/v1', kind: 'Eviction', metadata: { name, namespace }, deleteOptions };
+    const body: Json<V1Eviction> = {
+      apiVersion: 'policy/v1',
+      kind: 'Eviction',
+      metadata: { name, namespace },
+      deleteOptions: { apiVersion: 'v1', kind: 'DeleteOptions', preconditions: { uid } },
+    };
     await this.#exchange.send({ method: 'POST', path, body }).catch(ignoring('not-found'));
   }
 

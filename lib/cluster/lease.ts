@@ -1,6 +1,6 @@
 import { setTimeout as sleepFor } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
-import type { V1LeaseSpec } from '@kubernetes/client-node';
+import type { Written } from '#config/manifest';
 import type { Clock } from '#content/http';
 import { checkInterrupted, type Context } from '#context';
 import { isPluginError, messageOf } from '#errors';
@@ -8,11 +8,7 @@ import { fieldsOf } from '#fields';
 import type { Cluster } from './client.ts';
 import type { StoredObject } from './objects/storedObject.ts';
 
-/** The spec of a Lease in JSON, where times are strings. */
-type LeaseSpec = Omit<V1LeaseSpec, 'acquireTime' | 'renewTime'> & {
-  readonly acquireTime?: string;
-  readonly renewTime?: string;
-};
+type LeaseSpec = NonNullable<Written<'Lease'>['spec']>;
 
 interface StoredLease extends StoredObject {
   readonly spec?: LeaseSpec;
@@ -116,7 +112,7 @@ class Lease {
           acquireTime: isOwn ? (acquireTime ?? now) : now,
           renewTime: now,
           leaseTransitions: (leaseTransitions ?? 0) + (isOwn ? 0 : 1),
-        },
+        } satisfies LeaseSpec,
       });
       this.#note(fieldsOf(stored['spec']));
       this.#own = stored;
@@ -189,7 +185,8 @@ class Lease {
     try {
       const lease = await this.#read(cluster);
       if (lease?.spec?.holderIdentity !== identity) return;
-      await cluster.update({ ...lease, spec: { ...lease.spec, holderIdentity: '', leaseDurationSeconds: 1 } });
+      const released: LeaseSpec = { ...lease.spec, holderIdentity: '', leaseDurationSeconds: 1 };
+      await cluster.update({ ...lease, spec: released });
     } catch (error) {
       this.#context.log('debug', `cannot release the Lease ${name}: ${messageOf(error)}`);
     }
@@ -204,7 +201,8 @@ class Lease {
   async #create(): Promise<false> {
     const { name, namespace } = this.#options;
     const metadata = { name, namespace };
-    await this.#cluster.create({ apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata, spec: {} });
+    const lease: Written<'Lease'> = { apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata, spec: {} };
+    await this.#cluster.create(lease);
     this.#context.log('warn', `created the Lease ${name} in ${namespace}, which was missing`);
     return false;
   }

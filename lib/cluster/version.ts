@@ -1,4 +1,10 @@
 /** The ClusterVersion, and what stops an update. */
-export { clusterVersionReference, listNeededReleases, readClusterVersion } from './version/clusterVersion.ts';
+export {
+  clusterVersionReference,
+  listNeededReleases,
+  readClusterVersion,
+  type ClusterVersionPatch,
+  type DesiredUpdate,
+} from './version/clusterVersion.ts';
 export { ClusterView } from './version/clusterView.ts';
 export { blocks, platformStops } from './version/platformStops.ts';

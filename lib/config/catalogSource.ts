@@ -1,4 +1,22 @@
-import type { ConfigManifest } from './manifest.ts';
+import type { WrittenAs, ConfigManifest } from './manifest.ts';
+
+/** What is written of a CatalogSource (operator-framework/api, operators/v1alpha1, CatalogSourceSpec). */
+interface CatalogSourceContent {
+  readonly spec: {
+    readonly sourceType: 'grpc';
+    readonly image: string;
+    readonly displayName: string;
+    readonly grpcPodConfig: { readonly securityContextConfig: 'restricted' };
+  };
+}
+
+/** What is written of a ClusterCatalog (operator-framework/operator-controller, api/v1, ClusterCatalogSpec). */
+interface ClusterCatalogContent {
+  readonly spec: {
+    readonly availabilityMode: 'Available';
+    readonly source: { readonly type: 'Image'; readonly image: { readonly ref: string } };
+  };
+}
 
 // With the name of a default catalog that OperatorHub disables, the cluster's Subscriptions continue to work
 // (operator-framework/operator-marketplace, defaults/).
@@ -35,7 +53,7 @@ export function catalogSourceManifest(name: string, image: string): ConfigManife
       kind: 'CatalogSource',
       metadata: { name, namespace: 'openshift-marketplace' },
       spec: { sourceType: 'grpc', image, displayName: name, grpcPodConfig: { securityContextConfig: 'restricted' } },
-    },
+    } satisfies WrittenAs<'operators.coreos.com/v1alpha1', 'CatalogSource', CatalogSourceContent>,
   };
 }
 
@@ -53,6 +71,6 @@ export function clusterCatalogManifest(name: string, image: string): ConfigManif
       ...clusterCatalogKind,
       metadata: { name },
       spec: { availabilityMode: 'Available', source: { type: 'Image', image: { ref: image } } },
-    },
+    } satisfies WrittenAs<'olm.operatorframework.io/v1', 'ClusterCatalog', ClusterCatalogContent>,
   };
 }

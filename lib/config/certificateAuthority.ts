@@ -1,6 +1,6 @@
 import { X509Certificate } from 'node:crypto';
 import { messageOf, PluginError } from '#errors';
-import type { ConfigManifest, KubernetesObject } from './manifest.ts';
+import type { Written, ConfigManifest, KubernetesObject } from './manifest.ts';
 
 /** A CA, and the registries that it is trusted for. */
 export interface RegistryAuthority {
@@ -53,7 +53,7 @@ export function registryAuthorityConfigMap({
       kind: 'ConfigMap',
       metadata: { name, namespace: 'openshift-config' },
       data: Object.fromEntries(keys.map((key) => [key, text])),
-    },
+    } satisfies Written<'ConfigMap'>,
   };
 }
 

@@ -1,6 +1,27 @@
 import { constants } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
+import type {
+  CoreV1Event,
+  V1ClusterRole,
+  V1ClusterRoleBinding,
+  V1ConfigMap,
+  V1CustomResourceDefinition,
+  V1DaemonSet,
+  V1Lease,
+  V1Namespace,
+  V1NetworkPolicy,
+  V1Node,
+  V1Pod,
+  V1Role,
+  V1RoleBinding,
+  V1Secret,
+  V1SelfSubjectAccessReview,
+  V1Service,
+  V1ServiceAccount,
+  V1ValidatingAdmissionPolicy,
+  V1ValidatingAdmissionPolicyBinding,
+} from '@kubernetes/client-node';
 import { stringify } from 'yaml';
 import {
   readDocuments,
@@ -184,3 +205,79 @@ export async function findManifestFiles(folder: string): Promise<string[]> {
   }
   return paths;
 }
+
+/** The kinds of Kubernetes that are written, each with its apiVersion and its class of @kubernetes/client-node. */
+interface Kinds {
+  readonly ClusterRole: ['rbac.authorization.k8s.io/v1', V1ClusterRole];
+  readonly ClusterRoleBinding: ['rbac.authorization.k8s.io/v1', V1ClusterRoleBinding];
+  readonly ConfigMap: ['v1', V1ConfigMap];
+  readonly CustomResourceDefinition: ['apiextensions.k8s.io/v1', V1CustomResourceDefinition];
+  readonly DaemonSet: ['apps/v1', V1DaemonSet];
+  readonly Event: ['v1', CoreV1Event];
+  readonly Lease: ['coordination.k8s.io/v1', V1Lease];
+  readonly Namespace: ['v1', V1Namespace];
+  readonly NetworkPolicy: ['networking.k8s.io/v1', V1NetworkPolicy];
+  readonly Node: ['v1', V1Node];
+  readonly Pod: ['v1', V1Pod];
+  readonly Role: ['rbac.authorization.k8s.io/v1', V1Role];
+  readonly RoleBinding: ['rbac.authorization.k8s.io/v1', V1RoleBinding];
+  readonly Secret: ['v1', V1Secret];
+  readonly SelfSubjectAccessReview: ['authorization.k8s.io/v1', V1SelfSubjectAccessReview];
+  readonly Service: ['v1', V1Service];
+  readonly ServiceAccount: ['v1', V1ServiceAccount];
+  readonly ValidatingAdmissionPolicy: ['admissionregistration.k8s.io/v1', V1ValidatingAdmissionPolicy];
+  readonly ValidatingAdmissionPolicyBinding: ['admissionregistration.k8s.io/v1', V1ValidatingAdmissionPolicyBinding];
+}
+
+/**
+ * An object of a kind of Kubernetes, as this program writes it. A field that the kind does not have is an error of the
+ * compiler.
+ */
+export type Written<Kind extends keyof Kinds> = {
+  [Each in Kind]: WrittenAs<Kinds[Each][0], Each, Json<Omit<Kinds[Each][1], IdentifyingField | 'status'>>>;
+}[Kind];
+
+type IdentifyingField = 'apiVersion' | 'kind' | 'metadata';
+
+/**
+ * The same for a kind that @kubernetes/client-node does not have. `Content` has its fields beside apiVersion, kind and
+ * metadata.
+ */
+export type WrittenAs<ApiVersion extends string, Kind extends string, Content> = {
+  readonly [Field in keyof Content]: Content[Field];
+} & { readonly apiVersion: ApiVersion; readonly kind: Kind; readonly metadata: KubernetesObject['metadata'] };
+
+/** A merge patch (RFC 7386) of an object: some of its fields, and null for each field to remove. */
+export type MergePatch<Target> = Target extends readonly unknown[]
+  ? Target
+  : Target extends KubernetesObject
+    ? Changes<Omit<Target, 'metadata'>> & {
+        readonly metadata?: Changes<KubernetesObject['metadata']> & { readonly resourceVersion?: string | undefined };
+      }
+    : Target extends object
+      ? Changes<Target>
+      : Target;
+
+type Changes<Target> = { readonly [Field in keyof Target]?: MergePatch<Target[Field]> | null };
+
+/**
+ * The JSON of a class of @kubernetes/client-node. There, times are strings, and fields have their own names. The classes
+ * have times as Date, and other names for reserved words and names with dashes: `_enum`, `x_kubernetes_list_type`.
+ */
+export type Json<Model> = unknown extends Model
+  ? unknown
+  : Model extends Date
+    ? string
+    : Model extends readonly (infer Item)[]
+      ? readonly Json<Item>[]
+      : Model extends object
+        ? { readonly [Field in keyof Model as FieldName<Field>]: Json<Model[Field]> }
+        : Model;
+
+type FieldName<Name> = Name extends `x_${infer Rest}`
+  ? `x-${Dashed<Rest>}`
+  : Name extends `_${infer Word}`
+    ? Word
+    : Name;
+
+type Dashed<Name extends string> = Name extends `${infer Word}_${infer Rest}` ? `${Word}-${Dashed<Rest>}` : Name;

@@ -1,6 +1,6 @@
 import { stringify } from 'yaml';
 import { digestOf, hexOf } from '#content/oci';
-import { formatManifest, type ConfigManifest, type KubernetesObject } from './manifest.ts';
+import { type WrittenAs, formatManifest, type ConfigManifest, type KubernetesObject } from './manifest.ts';
 
 /** The kinds of mirror sets for digests: ImageDigestMirrorSet (since 4.13) and the older ImageContentSourcePolicy. */
 export type MirrorSetKind = 'idms' | 'icsp';
@@ -174,9 +174,36 @@ function entriesOf(
   return Array.isArray(entries) ? (entries as { source?: unknown; mirrors?: unknown[] }[]) : [];
 }
 
-function makeObject(kind: MirrorSetKind | 'itms', sources: readonly MirroredSource[], name: string): KubernetesObject {
-  const { field, apiVersion, kind: kindName } = mirrorSetKinds[kind];
-  return { apiVersion, kind: kindName, metadata: { name }, spec: { [field]: mergeSources(sources) } };
+/** What is written of mirror sets (openshift/api, config/v1 and operator/v1alpha1). */
+type MirrorSet =
+  | WrittenAs<
+      'config.openshift.io/v1',
+      'ImageDigestMirrorSet',
+      { readonly spec: { readonly imageDigestMirrors: readonly MirroredSource[] } }
+    >
+  | WrittenAs<
+      'config.openshift.io/v1',
+      'ImageTagMirrorSet',
+      { readonly spec: { readonly imageTagMirrors: readonly MirroredSource[] } }
+    >
+  | WrittenAs<
+      'operator.openshift.io/v1alpha1',
+      'ImageContentSourcePolicy',
+      { readonly spec: { readonly repositoryDigestMirrors: readonly MirroredSource[] } }
+    >;
+
+function makeObject(kind: MirrorSetKind | 'itms', sources: readonly MirroredSource[], name: string): MirrorSet {
+  const [metadata, merged, config] = [{ name }, mergeSources(sources), 'config.openshift.io/v1'] as const;
+  switch (kind) {
+    case 'idms':
+      return { apiVersion: config, kind: 'ImageDigestMirrorSet', metadata, spec: { imageDigestMirrors: merged } };
+    case 'itms':
+      return { apiVersion: config, kind: 'ImageTagMirrorSet', metadata, spec: { imageTagMirrors: merged } };
+    case 'icsp': {
+      const [apiVersion, spec] = ['operator.openshift.io/v1alpha1', { repositoryDigestMirrors: merged }] as const;
+      return { apiVersion, kind: 'ImageContentSourcePolicy', metadata, spec };
+    }
+  }
 }
 
 function mergeSources(sources: readonly MirroredSource[]): { mirrors: string[]; source: string }[] {

@@ -2,7 +2,7 @@ import { hexOf, isDigest, type Digest } from '#content/oci';
 import { PluginError } from '#errors';
 import type { SignedRelease } from '#release/load';
 import { isVersion } from '#release/version';
-import { type ConfigManifest, readObjects, type UnknownObject } from './manifest.ts';
+import { type Written, type ConfigManifest, readObjects, type UnknownObject } from './manifest.ts';
 import { mirrorSetManifests, type Mirrors } from './mirrorSets.ts';
 import { updateServiceManifests, type UpdateServiceOptions } from './updateService.ts';
 
@@ -47,7 +47,7 @@ export function signatureConfigMap(
         },
       },
       binaryData: Object.fromEntries(data),
-    },
+    } satisfies Written<'ConfigMap'>,
   };
 }
 

@@ -1,7 +1,7 @@
 import { parseReference, parseRepository } from '#content/oci';
 import { PluginError } from '#errors';
 import { registryAuthorityConfigMap, registryAuthorityName } from './certificateAuthority.ts';
-import type { ConfigManifest } from './manifest.ts';
+import type { WrittenAs, ConfigManifest } from './manifest.ts';
 
 /** The content of an update service in a cluster, and the CAs that it trusts. */
 export interface UpdateServiceOptions {
@@ -22,6 +22,13 @@ export interface UpdateServiceOptions {
 
 /** The default name and namespace of the update service. The namespace is the operator’s default. */
 const updateServiceDefaults = { name: 'update-service', namespace: 'openshift-update-service' } as const;
+
+/** What is written of an UpdateService (openshift/cincinnati-operator, api/v1, UpdateServiceSpec). */
+type UpdateService = WrittenAs<
+  'updateservice.operator.openshift.io/v1',
+  'UpdateService',
+  { readonly spec: { readonly replicas: number; readonly releases: string; readonly graphDataImage: string } }
+>;
 
 const hostLabelLimit = 63;
 
@@ -48,7 +55,7 @@ export function updateServiceManifests(options: UpdateServiceOptions): ConfigMan
       // Two replicas, so that one keeps running while a node is drained. The operator creates a
       // disruption budget for two or more.
       spec: { replicas: 2, releases: `${repository.registry}/${repository.repository}`, graphDataImage },
-    },
+    } satisfies UpdateService,
   };
   if (certificateAuthority === undefined) return [updateService];
   const authority = registryAuthorityConfigMap({

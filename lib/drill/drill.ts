@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Cluster } from '#cluster/client';
 import { listServed, type StoredObject } from '#cluster/objects';
+import type { Written } from '#config/manifest';
 import { parseReference } from '#content/oci';
 import { checkInterrupted, type Context } from '#context';
 import { isPluginError, messageOf, PluginError, nameSome } from '#errors';
@@ -27,7 +28,7 @@ import {
 } from './drillChecks.ts';
 import { readDrillPods, type DrillPod } from './drillPods.ts';
 import { NodeShell } from './nodeShell.ts';
-import { claimNode, nodeReference, releaseNode } from './releaseNode.ts';
+import { claimNode, nodeReference, releaseNode, uncordon } from './releaseNode.ts';
 
 /** Options of a drill. The timeout is for draining a node, and again for its restart. */
 interface DrillOptions extends DrillMode, Required<WaitOptions> {
@@ -215,7 +216,7 @@ async function awaitPods({ cluster, shell, options, report, drained }: Waiting, 
   let uncordoned = !drained;
   const check = async (): Promise<void> => {
     // Pods that moved may come back now: they start without a registry too.
-    if (!uncordoned) await cluster.patch(nodeReference(shell.node), { spec: { unschedulable: null } });
+    if (!uncordoned) await cluster.patch(nodeReference(shell.node), uncordon);
     uncordoned = true;
     report.note(await cluster.list('v1', 'Pod'), shell.node, { reboot: options.reboot, drained });
     report.requests = await shell.readRequests();
@@ -278,7 +279,7 @@ async function recordEvent(cluster: Cluster, node: string, record: DrillRecord):
   const time = ended.replace(/\.\d+/, '');
   const how = reboot ? 'a reboot' : 'a restart of the container runtime';
   const words = `${pods - missing} of ${pods} pods ran again after ${how} without a registry; ${images} images were asked for`;
-  await cluster.create({
+  const event: Written<'Event'> = {
     apiVersion: 'v1',
     kind: 'Event',
     metadata: { name: `${node.slice(0, 200)}.drill-${Date.parse(ended).toString(16)}`, namespace: 'default' },
@@ -290,7 +291,8 @@ async function recordEvent(cluster: Cluster, node: string, record: DrillRecord):
     ...{ firstTimestamp: time, lastTimestamp: time, count: 1 },
     source: { component: 'oc-upgrade-bundle' },
     ...{ reportingComponent: 'oc-upgrade-bundle', reportingInstance: node },
-  });
+  };
+  await cluster.create(event);
 }
 
 /**

@@ -1,4 +1,5 @@
 import type { Cluster } from '#cluster/client';
+import type { MergePatch, Written } from '#config/manifest';
 import {
   lastDrillAnnotation,
   readRunningDrill,
@@ -12,12 +13,16 @@ export function nodeReference(name: string) {
   return { apiVersion: 'v1', kind: 'Node', metadata: { name } } as const;
 }
 
+/** The change that uncordons a node. */
+export const uncordon: MergePatch<Written<'Node'>> = { spec: { unschedulable: null } };
+
 /** Marks a node as one with a drill, and cordons it if the drill says so, in one write. */
 export async function claimNode(cluster: Cluster, name: string, drill: RunningDrill): Promise<void> {
+  const cordon: MergePatch<Written<'Node'>> = { spec: { unschedulable: true } };
   await cluster.patch(nodeReference(name), {
     metadata: { annotations: { [runningDrillAnnotation]: JSON.stringify(drill) } },
-    ...(drill.cordoned && { spec: { unschedulable: true } }),
-  });
+    ...(drill.cordoned && cordon),
+  } satisfies MergePatch<Written<'Node'>>);
 }
 
 /**
@@ -35,6 +40,6 @@ export async function releaseNode(
   const annotations = { [runningDrillAnnotation]: null, [lastDrillAnnotation]: JSON.stringify(describe(drill)) };
   await cluster.patch(nodeReference(name), {
     metadata: { annotations },
-    ...(drill.cordoned && { spec: { unschedulable: null } }),
-  });
+    ...(drill.cordoned && uncordon),
+  } satisfies MergePatch<Written<'Node'>>);
 }

@@ -1,5 +1,5 @@
 /** Mirroring of releases, catalogs and other images to a registry or a directory. */
-export { isImageConfig, type Applied } from './mirror/clusterConfig.ts';
+export { isImageConfig, type Applied, type ImageConfig } from './mirror/clusterConfig.ts';
 export type { WrittenFile } from './mirror/configFiles.ts';
 export { formatPlace, formatTarget, parseDestination, releaseName, type MirrorImage } from './mirror/destination.ts';
 export type { MirrorMeasure } from './mirror/measure.ts';

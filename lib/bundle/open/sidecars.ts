@@ -1,6 +1,6 @@
 import { rm, stat, lstat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
-import { formatManifest, type KubernetesObject } from '#config/manifest';
+import { formatManifest, type WrittenAs } from '#config/manifest';
 import { type ArchiveDigests, parseVolumeName, volumeName, type Volume, isBegun, partialOf } from '#content/archive';
 import {
   renameDurably,
@@ -160,7 +160,18 @@ export function upgradeBundleName({ version, arch }: Pick<BundleMetadata, 'versi
   return `${version}-${arch}`.replaceAll('_', '-');
 }
 
-function upgradeBundleOf(digest: Digest, metadata: BundleMetadata): KubernetesObject {
+/** What is written of an UpgradeBundle beside a bundle. */
+type BundleManifest = WrittenAs<
+  'upgrade-bundle.openshift.io/v1alpha1',
+  'UpgradeBundle',
+  {
+    readonly spec: {
+      readonly bundle: { readonly digest: string; readonly version: string; readonly releaseDigest: string };
+    };
+  }
+>;
+
+function upgradeBundleOf(digest: Digest, metadata: BundleMetadata): BundleManifest {
   return {
     apiVersion: 'upgrade-bundle.openshift.io/v1alpha1',
     kind: 'UpgradeBundle',

@@ -1,5 +1,6 @@
+import type { Written } from '#config/manifest';
 import { isPluginError } from '#errors';
-import { fieldsOf, type Fields } from '#fields';
+import { fieldsOf } from '#fields';
 import type { Cluster } from '../client.ts';
 import type { ObjectReference } from '../objects/discovery.ts';
 
@@ -29,7 +30,7 @@ export async function isAllowed(
   const served = await cluster.findKind(apiVersion, kind);
   if (!served) return true;
   const { namespace = cluster.namespace } = metadata;
-  const resourceAttributes = {
+  const resourceAttributes: ReviewedAccess = {
     verb,
     group: apiVersion.includes('/') ? apiVersion.slice(0, apiVersion.indexOf('/')) : '',
     resource: served.resource,
@@ -41,9 +42,13 @@ export async function isAllowed(
   return review(cluster, resourceAttributes);
 }
 
-async function review(cluster: Cluster, resourceAttributes: Fields): Promise<boolean> {
+type Review = Written<'SelfSubjectAccessReview'>;
+type ReviewedAccess = NonNullable<Review['spec']['resourceAttributes']>;
+
+async function review(cluster: Cluster, resourceAttributes: ReviewedAccess): Promise<boolean> {
+  const object: Review = { ...reviewKind, metadata: { name: '' }, spec: { resourceAttributes } };
   try {
-    const answer = await cluster.create({ ...reviewKind, metadata: { name: '' }, spec: { resourceAttributes } });
+    const answer = await cluster.create(object);
     return fieldsOf(answer['status'])['allowed'] === true;
   } catch (error) {
     if (isPluginError(error, 'not-served') || isPluginError(error, 'denied')) return true;

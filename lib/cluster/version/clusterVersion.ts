@@ -1,4 +1,4 @@
-import type { KubernetesObject } from '#config/manifest';
+import type { MergePatch, WrittenAs, KubernetesObject } from '#config/manifest';
 import { fieldsOf, listOf, textOf } from '#fields';
 
 /** The version and the updates of a cluster (ClusterVersion `version`). */
@@ -22,6 +22,20 @@ export const clusterVersionReference = {
   kind: 'ClusterVersion',
   metadata: { name: 'version' },
 } as const;
+
+/** What is changed of ClusterVersion. */
+export type ClusterVersionPatch = MergePatch<
+  WrittenAs<'config.openshift.io/v1', 'ClusterVersion', { readonly spec: { readonly desiredUpdate?: DesiredUpdate } }>
+>;
+
+/** An update that is requested of the version operator (openshift/api, config/v1, Update). */
+export interface DesiredUpdate {
+  readonly image: string;
+  readonly version: string;
+  readonly force: boolean;
+  readonly architecture: string;
+  readonly acceptRisks?: readonly { readonly name: string }[];
+}
 
 /**
  * Returns the pullspecs of releases whose images a cluster may need: the running release, and all releases back to the

@@ -2,7 +2,7 @@ import { applyManifests, type ApplyOptions, type ApplyOutcome } from '#cluster/a
 import type { Cluster } from '#cluster/client';
 import { formatObjectName, readClusterVersionInfo } from '#cluster/objects';
 import { registryAuthorityPath } from '#config/certificateAuthority';
-import type { ConfigManifest } from '#config/manifest';
+import type { ConfigManifest, WrittenAs } from '#config/manifest';
 import { type MirrorSetKind, convertMirrorSet, mirrorSetKinds } from '#config/mirrorSets';
 import type { Context } from '#context';
 import { isPluginError, type PluginError, ignoring } from '#errors';
@@ -73,6 +73,13 @@ async function withCluster<R>({ openCluster }: ClusterAccess, use: (cluster: Clu
 
 const imageConfig = { apiVersion: 'config.openshift.io/v1', kind: 'Image', metadata: { name: 'cluster' } } as const;
 
+/** What is written of the image configuration (openshift/api, config/v1, ImageSpec). */
+export type ImageConfig = WrittenAs<
+  'config.openshift.io/v1',
+  'Image',
+  { readonly spec: { readonly additionalTrustedCA?: { readonly name: string } } }
+>;
+
 /** Returns whether a manifest is the image configuration that names the ConfigMap with the CAs of registries. */
 export function isImageConfig({ object }: ConfigManifest): boolean {
   return object.kind === imageConfig.kind && object.apiVersion === imageConfig.apiVersion;
@@ -92,7 +99,7 @@ async function joinRegistryTrust(
   const name = textOf(fieldsOf(spec['additionalTrustedCA'])['name']) || authority.object.metadata.name;
   const { object } = authority;
   const joined = { ...authority, object: { ...object, metadata: { ...object.metadata, name } } };
-  const trust = { ...imageConfig, spec: { additionalTrustedCA: { name } } };
+  const trust: ImageConfig = { ...imageConfig, spec: { additionalTrustedCA: { name } } };
   return [
     ...manifests.map((manifest) => (manifest === authority ? joined : manifest)),
     { path: 'config/update-service/image.yaml', object: trust },

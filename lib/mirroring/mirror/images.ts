@@ -1,5 +1,6 @@
 import type { ReleaseSource } from '#bundle/create';
 import type { Cluster } from '#cluster/client';
+import type { WrittenAs } from '#config/manifest';
 import type { MirroredSource } from '#config/mirrorSets';
 import type { UpdateServiceOptions } from '#config/updateService';
 import { readPem } from '#content/files';
@@ -213,6 +214,19 @@ export async function importImages(
   });
 }
 
+/** What is written of an ImageStreamImport (openshift/api, image/v1). */
+type ImageStreamImport = WrittenAs<
+  'image.openshift.io/v1',
+  'ImageStreamImport',
+  { readonly spec: { readonly import: boolean; readonly images: readonly ImageImport[] } }
+>;
+
+interface ImageImport {
+  readonly from: { readonly kind: 'DockerImage'; readonly name: string };
+  readonly to: { readonly name: string };
+  readonly importPolicy: { readonly insecure: boolean; readonly importMode: 'PreserveOriginal' };
+}
+
 type Remaining = StreamImage & { readonly problem: string };
 
 async function importBatch(
@@ -221,20 +235,21 @@ async function importBatch(
   batch: readonly StreamImage[],
   context: Context,
 ): Promise<Remaining[]> {
-  const answer = await cluster.create({
+  const request: ImageStreamImport = {
     apiVersion: 'image.openshift.io/v1',
     kind: 'ImageStreamImport',
     metadata: { name: stream, namespace: cluster.namespace },
     spec: {
       import: !dryRun,
-      images: batch.map(({ tag, pullspec }) => ({
+      images: batch.map(({ tag, pullspec }): ImageImport => ({
         from: { kind: 'DockerImage', name: pullspec },
         to: { name: tag },
         // Keeps manifest lists, also in the image stream.
         importPolicy: { insecure, importMode: 'PreserveOriginal' },
       })),
     },
-  });
+  };
+  const answer = await cluster.create(request);
   const { images = [] } = (answer['status'] ?? {}) as { images?: { status?: { status?: string; message?: string } }[] };
   return batch.flatMap((image, index): Remaining[] => {
     const { status = 'Failure', message = 'the cluster said nothing about it' } = images[index]?.status ?? {};

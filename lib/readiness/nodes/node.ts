@@ -1,6 +1,7 @@
+import type { V1PodSpec } from '@kubernetes/client-node';
 import type { Finding } from '#cluster/finding';
 import { isSelected, conditionsOf } from '#cluster/objects';
-import type { KubernetesObject } from '#config/manifest';
+import type { Json, KubernetesObject } from '#config/manifest';
 import { nameSome } from '#errors';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '#fields';
 import { normalizeImage } from '../lint/image.ts';
@@ -138,7 +139,7 @@ export const agentPlacement = {
       },
     },
   },
-} as const;
+} as const satisfies Partial<Json<V1PodSpec>>;
 
 /**
  * Returns whether the machine config operator updates a node. It leaves out Windows nodes

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Cluster } from '#cluster/client';
 import { subjectOf, type Finding } from '#cluster/finding';
 import { isSelected, conditionsOf, type StoredObject, listServed } from '#cluster/objects';
-import type { KubernetesObject } from '#config/manifest';
+import type { KubernetesObject, WrittenAs } from '#config/manifest';
 import { hexOf, type Digest } from '#content/oci';
 import { nameSome } from '#errors';
 import { fieldsAt, fieldsOf, listOf, textOf, type Fields } from '#fields';
@@ -16,6 +16,13 @@ export const pinnedImageSetKind = {
   apiVersion: 'machineconfiguration.openshift.io/v1',
   kind: 'PinnedImageSet',
 } as const;
+
+/** What is written of a PinnedImageSet (openshift/api, machineconfiguration/v1, PinnedImageSetSpec). */
+export type PinnedImageSet = WrittenAs<
+  'machineconfiguration.openshift.io/v1',
+  'PinnedImageSet',
+  { readonly spec: { readonly pinnedImages: readonly { readonly name: string }[] } }
+>;
 
 /** The label and annotations of our own PinnedImageSets: their owner, bundle and release. */
 export const ownership = {
@@ -52,13 +59,13 @@ export function listUnpinnable(images: readonly string[]): string[] {
  * Returns the PinnedImageSets that pin the images of a bundle in all pools: one for each pool, or several if there are
  * too many images.
  */
-export function makePinnedImageSets(bundle: PinnedBundle, pools: readonly KubernetesObject[]): KubernetesObject[] {
+export function makePinnedImageSets(bundle: PinnedBundle, pools: readonly KubernetesObject[]): PinnedImageSet[] {
   const names = new Set(bundle.images.filter((image) => listUnpinnable([image]).length === 0));
   const images = [...names].sort().map((name) => ({ name }));
   const count = Math.ceil(images.length / largestSet);
   const parts = Array.from({ length: count }, (_, index) => images.slice(index * largestSet, (index + 1) * largestSet));
   return poolRoles(pools).flatMap((role) =>
-    parts.map((pinnedImages, index) => ({
+    parts.map((pinnedImages, index): PinnedImageSet => ({
       ...pinnedImageSetKind,
       metadata: {
         name: `oc-upgrade-bundle-${hexOf(bundle.digest).slice(0, 12)}-${role}${index === 0 ? '' : `-${index + 1}`}`,

@@ -1,6 +1,7 @@
 import type { Cluster } from '#cluster/client';
 import type { Finding, Weight } from '#cluster/finding';
 import { blocks } from '#cluster/version';
+import type { Written } from '#config/manifest';
 import { asFailure, ignoreFailure } from '#errors';
 import { fieldsOf, listOf, type Fields } from '#fields';
 import { problemOf } from '../lint/rule.ts';
@@ -91,4 +92,4 @@ const probe = {
       },
     ],
   },
-};
+} as const satisfies Written<'Pod'>;

@@ -16,10 +16,13 @@ export const streamAnnotations = {
   version: 'machineconfiguration.openshift.io/release-image-version',
   payload: 'machineconfiguration.openshift.io/release-payload-image',
 } as const;
+
 /** An OSImageStream of machineconfiguration.openshift.io/v1, as machine-config-controller makes it. */
-export interface OSImageStream extends Fields {
-  readonly apiVersion: string;
-  readonly kind: string;
+export type OSImageStream = Readonly<StreamObject>;
+
+interface StreamObject {
+  readonly apiVersion: 'machineconfiguration.openshift.io/v1';
+  readonly kind: 'OSImageStream';
   readonly metadata: { readonly name: string; readonly annotations: Readonly<Record<string, string>> };
   readonly spec: { readonly defaultStream: string };
   readonly status: { readonly availableStreams: readonly OSImageStreamSet[]; readonly defaultStream: string };

@@ -2,6 +2,7 @@ import type { BundleBase } from '#bundle/metadata';
 import { describeFinding, type Finding, ignoreFindings, nameIgnore } from '#cluster/finding';
 import { conditionsOf } from '#cluster/objects';
 import { readClusterVersion } from '#cluster/version';
+import type { MergePatch, Written } from '#config/manifest';
 import { acknowledgements, listDueAcknowledgements } from '#readiness/preflight';
 import { describeGate, type RequiredGate } from '#release/payload';
 import type { BundleFacts } from '../record/bundleFacts.ts';
@@ -159,7 +160,9 @@ export async function acknowledge(
   const lacks = own.some((each) => lacking.includes(each));
   if (!lacks && own.length > 0) {
     const data = Object.fromEntries(own.map(({ name }) => [name, 'true']));
-    await cluster.patch(acknowledgements, { data }, { manager: 'controller' });
+    await cluster.patch(acknowledgements, { data } satisfies MergePatch<Written<'ConfigMap'>>, {
+      manager: 'controller',
+    });
   }
   if (lacking.length > 0) return { lacks, conditions: [describeLacking(bundle, lacking)] };
   const isStale = conditionsOf(bundle).get('Acknowledged')?.status === 'False';

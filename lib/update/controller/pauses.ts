@@ -1,5 +1,6 @@
 import type { Cluster } from '#cluster/client';
 import { type StoredObject, listServed } from '#cluster/objects';
+import type { MergePatch, WrittenAs } from '#config/manifest';
 import { parseJson } from '#content/oci';
 import { PluginError } from '#errors';
 import { fieldsAt, fieldsOf, textOf, type Fields } from '#fields';
@@ -28,7 +29,24 @@ interface Pausable {
   readonly pause: (
     object: StoredObject,
     nodes: number,
-  ) => { readonly patch: Fields; readonly undo: Fields } | undefined;
+  ) => { readonly patch: Change; readonly undo: Change } | undefined;
+}
+
+/** What is changed of the kinds (openshift/api, machine/v1beta1 and machineconfiguration/v1; cluster-autoscaler-operator). */
+type Change = MergePatch<
+  | WrittenAs<'machine.openshift.io/v1beta1', 'MachineHealthCheck', unknown>
+  | WrittenAs<'autoscaling.openshift.io/v1', 'ClusterAutoscaler', { readonly spec: AutoscalerLimits }>
+  | WrittenAs<
+      'machineconfiguration.openshift.io/v1',
+      'MachineConfigPool',
+      { readonly spec: { readonly paused: unknown } }
+    >
+>;
+
+/** The values are unknown, because they may be those of the stored object. */
+interface AutoscalerLimits {
+  readonly resourceLimits: { readonly maxNodesTotal: unknown };
+  readonly scaleDown: { readonly enabled: unknown };
 }
 
 const healthPause = 'cluster.x-k8s.io/paused';
@@ -49,7 +67,7 @@ const pausables: readonly Pausable[] = [
       const { scaleDown, resourceLimits } = fieldsOf(spec);
       const { enabled } = fieldsOf(scaleDown);
       const { maxNodesTotal } = fieldsOf(resourceLimits);
-      const limits = (most: unknown, down: unknown) => ({
+      const limits = (most: unknown, down: unknown): MergePatch<AutoscalerLimits> => ({
         resourceLimits: resourceLimits === undefined && most === null ? null : { maxNodesTotal: most },
         scaleDown: scaleDown === undefined && down === null ? null : { enabled: down },
       });

@@ -1,9 +1,10 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Cluster } from '#cluster/client';
+import type { MergePatch, Written } from '#config/manifest';
 import { digestOf, hexOf } from '#content/oci';
 import type { Context } from '#context';
 import { ignoring, isPluginError, messageOf } from '#errors';
-import { listOf, type Fields } from '#fields';
+import { listOf, withoutAbsent } from '#fields';
 import { clearCondition, findReason, listNames, mergeConditions, type BundleCondition } from '../record/conditions.ts';
 import { withPhase } from '../record/extraImages.ts';
 import {
@@ -66,26 +67,27 @@ export class RecordWriter {
       generation,
     );
     const reason = findReason(conditions);
-    const own = {
+    const { nodesReady, progress } = summarizeNodes(load.nodes);
+    const own = withoutAbsent<UpgradeBundleStatus>({
       phase,
-      ...(version !== undefined && { version }),
-      ...(release !== undefined && { release }),
-      ...(base !== undefined && { base }),
-      ...(size !== undefined && { size }),
-      ...(head !== undefined && { head }),
-      ...(hops && { hops: withPhase(hops, version, phase) }),
-      ...summarizeNodes(load.nodes),
-      ...(step.progress !== undefined && { progress: step.progress }),
-      ...(load.turn !== undefined && { turn: load.turn }),
-      ...(step.backupNode !== undefined && { backupNode: step.backupNode }),
-      ...(backups && { backups }),
-      ...(this.#reportKey !== undefined && { reportKey: this.#reportKey }),
+      version,
+      release,
+      base,
+      size,
+      head,
+      hops: hops && withPhase(hops, version, phase),
+      nodesReady,
+      progress: step.progress ?? progress,
+      turn: load.turn,
+      backupNode: step.backupNode,
+      backups,
+      reportKey: this.#reportKey,
       conditions,
-      ...(reason !== undefined && { reason }),
+      reason,
       lastProgressTime: new Date(since).toISOString().replace(/\.\d+/, ''),
       observedGeneration: generation,
       nodes: shorten(step.nodes ?? load.known),
-    };
+    });
     const before = { ...status, conditions: mergeConditions(status.conditions, [], generation) };
     if (isDeepStrictEqual(own, { ...before, nodes: status.nodes ?? [] })) return false;
     const isUrgent = !isDeepStrictEqual(urgentPart(own), urgentPart(before));
@@ -127,7 +129,7 @@ export class RecordWriter {
     const wasLost = listOf(status.conditions).some(({ type, status: is }) => type === 'Loaded' && is === 'False');
     const changed = [...(lacking.length > 0 || wasLost ? [loaded] : []), ...more];
     const conditions = mergeConditions(status.conditions, changed, status.observedGeneration ?? 0);
-    const own = {
+    const own: MergePatch<UpgradeBundleStatus> = {
       conditions,
       reason: findReason(conditions) ?? null,
       nodes: shorten(mergeNodes(status.nodes ?? [], known)),
@@ -154,9 +156,12 @@ export class RecordWriter {
   }
 
   /** Patches the status of this version of the object. */
-  async #patch({ metadata: { name, resourceVersion } }: UpgradeBundle, status: Fields): Promise<void> {
+  async #patch(
+    { metadata: { name, resourceVersion } }: UpgradeBundle,
+    status: MergePatch<UpgradeBundleStatus>,
+  ): Promise<void> {
     const reference = { ...upgradeBundleKind, metadata: { name } };
-    const patch = { metadata: { resourceVersion }, status };
+    const patch: MergePatch<UpgradeBundle> = { metadata: { resourceVersion }, status };
     await this.#cluster.patch(reference, patch, { subresource: 'status', manager: 'controller' });
   }
 
@@ -165,7 +170,7 @@ export class RecordWriter {
     const { name, uid, resourceVersion } = metadata;
     const now = new Date().toISOString().replace(/\.\d+/, '');
     const mark = hexOf(digestOf(`${uid ?? ''} ${resourceVersion ?? ''} ${phase}`)).slice(0, 16);
-    const event = {
+    const event: Written<'Event'> = {
       apiVersion: 'v1',
       kind: 'Event',
       metadata: { name: `${name.slice(0, 200)}.${mark}`, namespace: 'default' },

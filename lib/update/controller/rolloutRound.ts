@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Cluster } from '#cluster/client';
 import type { StoredObject } from '#cluster/objects';
 import type { ClusterView } from '#cluster/version';
+import type { MergePatch, Written } from '#config/manifest';
 import { isDigest, type Digest, digestIn } from '#content/oci';
 import { checkInterrupted, type Context } from '#context';
 import { messageOf } from '#errors';
@@ -295,7 +296,8 @@ class AgentImage {
     const present = set && readDaemonImage(set);
     if (present === undefined || present === image) return;
     this.#context.log('info', `${name}: now in the image of the machine config daemon, ${image}`);
-    const spec = { template: { spec: { containers: [{ name, image }] } } };
+    // Server-side apply takes some of the fields that an object must have.
+    const spec: MergePatch<Written<'DaemonSet'>>['spec'] = { template: { spec: { containers: [{ name, image }] } } };
     await this.#cluster.apply({ ...reference, spec }, { manager: 'controller', force: true });
   }
 }

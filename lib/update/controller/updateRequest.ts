@@ -1,7 +1,13 @@
 import type { BundleMetadata } from '#bundle/metadata';
 import type { Cluster } from '#cluster/client';
 import { type StoredObject, conditionsOf } from '#cluster/objects';
-import { clusterVersionReference, readClusterVersion } from '#cluster/version';
+import {
+  type ClusterVersionPatch,
+  clusterVersionReference,
+  type DesiredUpdate,
+  readClusterVersion,
+} from '#cluster/version';
+import type { MergePatch } from '#config/manifest';
 import { digestIn } from '#content/oci';
 import { fieldsOf, fieldsAt, listOf, textOf, textsOf } from '#fields';
 import { isPoolNode, readNode } from '#readiness/nodes';
@@ -28,13 +34,16 @@ export async function requestUpdate(
   const before = listAcceptedRisks(clusterVersion);
   const added = names.filter((name) => !before.includes(name));
   const acceptRisks = [...before, ...added].map((name) => ({ name }));
-  const desiredUpdate = {
-    ...{ image: release, version, force: false, architecture: null },
+  const desiredUpdate: MergePatch<DesiredUpdate> = {
+    image: release,
+    version,
+    force: false,
+    architecture: null,
     ...(added.length > 0 && { acceptRisks }),
   };
   // Change only the version of the object that was found ready.
   const { resourceVersion } = clusterVersion.metadata;
-  const patch = { metadata: { resourceVersion }, spec: { desiredUpdate } };
+  const patch: ClusterVersionPatch = { metadata: { resourceVersion }, spec: { desiredUpdate } };
   const accepted = listAcceptedRisks(await cluster.patch(clusterVersionReference, patch));
   if (names.length === 0) return [];
   const isKept = names.every((name) => accepted.includes(name));

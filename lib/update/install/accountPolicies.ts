@@ -1,31 +1,52 @@
-import type { KubernetesObject } from '#config/manifest';
+import type { V1MatchResources, V1Validation, V1Variable } from '@kubernetes/client-node';
+import type { Json } from '#config/manifest';
 import { signatureLabel } from '#config/signatures';
 import { acknowledgements } from '#readiness/preflight';
 import { streamAnnotations } from '#release/payload';
 import { userOf } from '../record/accountAccess.ts';
 import { agentNamespace, proposalAnnotation, reportNamespace, upgradeBundleApi } from '../record/upgradeBundle.ts';
 import { writesReport } from './agentAccess.ts';
+import type { AdmissionObject } from './pullPolicyAdmission.ts';
 
-const api = 'admissionregistration.k8s.io/v1';
+const apiVersion = 'admissionregistration.k8s.io/v1';
 
 /**
  * Returns the policies (ValidatingAdmissionPolicy, Kubernetes 1.30 and OpenShift 4.17) that limit the writes of the
  * agents’ and the controller’s accounts further than roles can. They apply to no other account. They refuse a request
  * that they cannot evaluate.
  */
-export function accountPolicies(): KubernetesObject[] {
+export function accountPolicies(): AdmissionObject[] {
   return accountLimits.flatMap(
-    ({ name: subject, group, version, resource, operations, namespace, condition, variables = {}, validations }) => {
+    ({
+      name: subject,
+      group,
+      version,
+      resource,
+      operations,
+      namespace,
+      condition,
+      variables = {},
+      validations,
+    }): AdmissionObject[] => {
       const name = `${agentNamespace}-${subject}`;
-      const resourceRules = [{ apiGroups: [group], apiVersions: [version], operations, resources: [resource] }];
-      const place = namespace === undefined ? {} : { matchLabels: { 'kubernetes.io/metadata.name': namespace } };
-      const policy = {
-        apiVersion: api,
+      const place: Json<V1MatchResources> =
+        namespace === undefined
+          ? {}
+          : { namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': namespace } } };
+      const declared = Object.entries(variables).map(([each, expression]): Json<V1Variable> => ({
+        name: each,
+        expression,
+      }));
+      const policy: AdmissionObject = {
+        apiVersion,
         kind: 'ValidatingAdmissionPolicy',
         metadata: { name },
         spec: {
           failurePolicy: 'Fail',
-          matchConstraints: { resourceRules, ...(namespace !== undefined && { namespaceSelector: place }) },
+          matchConstraints: {
+            resourceRules: [{ apiGroups: [group], apiVersions: [version], operations, resources: [resource] }],
+            ...place,
+          },
           matchConditions: [
             {
               name: 'our-accounts',
@@ -33,14 +54,21 @@ export function accountPolicies(): KubernetesObject[] {
             },
             ...(condition === undefined ? [] : [{ name: 'subject', expression: condition }]),
           ],
-          ...(Object.keys(variables).length > 0 && {
-            variables: Object.entries(variables).map(([each, expression]) => ({ name: each, expression })),
-          }),
-          validations: validations.map(([expression, message]) => ({ expression, message, reason: 'Forbidden' })),
+          ...(declared.length > 0 && { variables: declared }),
+          validations: validations.map(([expression, message]): Json<V1Validation> => ({
+            expression,
+            message,
+            reason: 'Forbidden',
+          })),
         },
       };
-      const spec = { policyName: name, validationActions: ['Deny'] };
-      return [policy, { apiVersion: api, kind: 'ValidatingAdmissionPolicyBinding', metadata: { name }, spec }];
+      const binding: AdmissionObject = {
+        apiVersion,
+        kind: 'ValidatingAdmissionPolicyBinding',
+        metadata: { name },
+        spec: { policyName: name, validationActions: ['Deny'] },
+      };
+      return [policy, binding];
     },
   );
 }

@@ -1,8 +1,9 @@
-import type { KubernetesObject } from '#config/manifest';
+import type { Written } from '#config/manifest';
 import { machineConfigDaemon, acknowledgements, adminGates } from '#readiness/preflight';
 import {
   grantAccess,
   allow,
+  type AccessObject,
   type Account,
   type AccountRules,
   type AccessRule,
@@ -95,7 +96,7 @@ const acknowledging: readonly AccessRule[] = [
 const telling: readonly AccessRule[] = [allow('', ['events'], ['create'])];
 
 /** Returns the accounts of the agents and of the controller, with only the rights that they use. */
-export function agentAccess(): KubernetesObject[] {
+export function agentAccess(): AccountObject[] {
   return [
     ...accountObjects('agent', agentEverywhere, { [agentNamespace]: [privileged], [reportNamespace]: agentReports }),
     ...accountObjects('controller', controllerEverywhere, {
@@ -127,7 +128,9 @@ function formerObject(kind: string, place: { namespace?: string }) {
   return { apiVersion: 'rbac.authorization.k8s.io/v1', kind, metadata: { name: agentNamespace, ...place } };
 }
 
-function accountObjects(account: Account, ...rules: AccountRules): KubernetesObject[] {
+type AccountObject = AccessObject | Written<'ServiceAccount'>;
+
+function accountObjects(account: Account, ...rules: AccountRules): AccountObject[] {
   const metadata = { name: account, namespace: agentNamespace };
   return [
     { apiVersion: 'v1', kind: 'ServiceAccount', metadata },
@@ -146,7 +149,7 @@ const own = [reportMap.metadata.name];
  * Returns the access that reports need. The controller reads what `preflight` reads, by OpenShift’s own role for that,
  * which shows no Secrets. It changes one ConfigMap. Agents read that ConfigMap.
  */
-export function reportAccess(): KubernetesObject[] {
+export function reportAccess(): AccessObject[] {
   const [namespace, kind] = [agentNamespace, 'ServiceAccount'];
   return [
     {

@@ -1,5 +1,6 @@
 import { dirname } from 'node:path';
-import type { KubernetesObject } from '#config/manifest';
+import type { V1Container } from '@kubernetes/client-node';
+import type { Json, KubernetesObject } from '#config/manifest';
 import { fieldsOf, listOf, type Fields } from '#fields';
 import { holdFile, mirrorFile, mountFolder, nodeStateFolder, pinFile, screenFolder, screenLinks } from '#node/machine';
 import { agentPlacement } from '#readiness/nodes';
@@ -66,9 +67,11 @@ export function cleaningSet(agents: KubernetesObject, options: CleanupOptions): 
   const isClean = leftFolders.map((folder) => `{ [ ! -e /host${folder} ] || ${isEmptyMount(folder)}; }`).join(' && ');
   const cleaner: Fields = {
     ...keep(container ?? {}, ['name', 'image', 'imagePullPolicy', 'resources', 'securityContext']),
-    command: ['/bin/bash', '-c', cleanScript(options)],
-    readinessProbe: { exec: { command: ['/bin/bash', '-c', isClean] }, periodSeconds: 2 },
-    volumeMounts: [{ name: 'host', mountPath: '/host', mountPropagation: 'HostToContainer' }],
+    ...({
+      command: ['/bin/bash', '-c', cleanScript(options)],
+      readinessProbe: { exec: { command: ['/bin/bash', '-c', isClean] }, periodSeconds: 2 },
+      volumeMounts: [{ name: 'host', mountPath: '/host', mountPropagation: 'HostToContainer' }],
+    } satisfies Partial<Json<V1Container>>),
   };
   const volumes = listOf(pod['volumes']).filter(({ name }) => name === 'host');
   return {

@@ -1,5 +1,18 @@
 import { basename, dirname } from 'node:path/posix';
-import type { KubernetesObject } from '#config/manifest';
+import type {
+  V1Affinity,
+  V1Container,
+  V1ContainerPort,
+  V1DownwardAPIVolumeFile,
+  V1EnvVar,
+  V1NetworkPolicyIngressRule,
+  V1NetworkPolicyPeer,
+  V1NetworkPolicyPort,
+  V1NodeSelectorTerm,
+  V1PodSpec,
+  V1ServicePort,
+} from '@kubernetes/client-node';
+import type { KubernetesObject, Json, Written } from '#config/manifest';
 import { type SignalKind, executablePath } from '#node/machine';
 import { agentPlacement } from '#readiness/nodes';
 import { readyPath } from '../agent/agentServer.ts';
@@ -62,7 +75,7 @@ const controllerLabels = { 'app.kubernetes.io/name': `${agentNamespace}-controll
 export const tokenSecret = { name: 'bundle-token', namespace: agentNamespace } as const;
 
 const labels = agentLabels;
-const ownPods = { podSelector: { matchLabels: labels } };
+const ownPods: Json<V1NetworkPolicyPeer> = { podSelector: { matchLabels: labels } };
 /** The port on which agents serve their bundle to each other, by TLS with a key from the token. */
 const port = 8080;
 
@@ -76,12 +89,12 @@ export function agentObjects(options: AgentOptions): KubernetesObject[] {
     upgradeBundleDefinition({ rules }),
     namespace,
     // No pod runs there.
-    { apiVersion: 'v1', kind: 'Namespace', metadata: { name: reportNamespace } },
+    { apiVersion: 'v1', kind: 'Namespace', metadata: { name: reportNamespace } } satisfies Written<'Namespace'>,
     ...agentAccess(),
     ...(reports ? reportAccess() : []),
     networkPolicy(metrics),
-    { apiVersion: 'v1', kind: 'Service', metadata: inNamespace('bundle'), spec: serviceSpec(metrics) },
-    { apiVersion: 'coordination.k8s.io/v1', kind: 'Lease', metadata: inNamespace('controller'), spec: {} },
+    service(metrics),
+    controllerLease,
     ...(admission ? pullPolicyAdmission(admission) : []),
     ...(policies ? accountPolicies() : []),
     daemonSet('controller', options),
@@ -93,7 +106,14 @@ function inNamespace(name: string) {
   return { name, namespace: agentNamespace, labels };
 }
 
-const namespace: KubernetesObject = {
+const controllerLease: Written<'Lease'> = {
+  apiVersion: 'coordination.k8s.io/v1',
+  kind: 'Lease',
+  metadata: inNamespace('controller'),
+  spec: {},
+};
+
+const namespace: Written<'Namespace'> = {
   apiVersion: 'v1',
   kind: 'Namespace',
   metadata: {
@@ -109,8 +129,11 @@ const namespace: KubernetesObject = {
   },
 };
 
-function networkPolicy(metrics: boolean): KubernetesObject {
-  const own = { from: [ownPods], ports: [port, executablePort].map((each) => ({ protocol: 'TCP', port: each })) };
+function networkPolicy(metrics: boolean): Written<'NetworkPolicy'> {
+  const own: Json<V1NetworkPolicyIngressRule> = {
+    from: [ownPods],
+    ports: [port, executablePort].map((each): Json<V1NetworkPolicyPort> => ({ protocol: 'TCP', port: each })),
+  };
   return {
     apiVersion: 'networking.k8s.io/v1',
     kind: 'NetworkPolicy',
@@ -129,22 +152,33 @@ function portsOf(metrics: boolean): [name: string, port: number][] {
 }
 
 // Headless: the name resolves to all agents, ready or not, because an agent that loads can serve already.
-function serviceSpec(metrics: boolean): object {
-  const ports = portsOf(metrics).map(([name, each]) => ({ name, port: each, protocol: 'TCP', targetPort: each }));
-  return { clusterIP: 'None', publishNotReadyAddresses: true, selector: labels, ports };
+function service(metrics: boolean): Written<'Service'> {
+  const ports = portsOf(metrics).map(([name, each]): Json<V1ServicePort> => ({
+    name,
+    port: each,
+    protocol: 'TCP',
+    targetPort: each,
+  }));
+  return {
+    apiVersion: 'v1',
+    kind: 'Service',
+    metadata: inNamespace('bundle'),
+    spec: { clusterIP: 'None', publishNotReadyAddresses: true, selector: labels, ports },
+  };
 }
 
 /**
  * Returns the DaemonSet of an account: one controller on each control plane node, of which one leads, or one agent on
  * every node that may have one.
  */
-function daemonSet(account: Account, options: AgentOptions): KubernetesObject {
+function daemonSet(account: Account, options: AgentOptions): Written<'DaemonSet'> {
   const isAgent = account === 'agent';
   const { keys } = options.trust ?? noTrust;
   const own = isAgent ? labels : controllerLabels;
   const annotations = options.version === undefined ? undefined : recordVersion(options.version);
   const metadata = { ...inNamespace(account), labels: own, ...(annotations && { annotations }) };
-  const spec = {
+  const ownPlace: Partial<Json<V1PodSpec>> = isAgent ? { hostPID: true } : { affinity: controlPlaneAffinity(options) };
+  const spec: Written<'DaemonSet'>['spec'] = {
     selector: { matchLabels: own },
     updateStrategy: { type: 'RollingUpdate', rollingUpdate: { maxUnavailable: '100%' } },
     template: {
@@ -160,7 +194,7 @@ function daemonSet(account: Account, options: AgentOptions): KubernetesObject {
         serviceAccountName: account,
         priorityClassName: 'openshift-user-critical',
         ...agentPlacement,
-        ...(isAgent ? { hostPID: true } : { affinity: controlPlaneAffinity(options) }),
+        ...ownPlace,
         tolerations: [{ operator: 'Exists' }],
         terminationGracePeriodSeconds: 30,
         containers: [isAgent ? agentContainer(options) : controllerContainer(options)],
@@ -181,16 +215,16 @@ function daemonSet(account: Account, options: AgentOptions): KubernetesObject {
 }
 
 // API servers warn of the label `master`. Nodes of clusters that were installed before 4.12 can have only that one.
-function controlPlaneAffinity({ masterLabel = false }: AgentOptions): object {
+function controlPlaneAffinity({ masterLabel = false }: AgentOptions): Json<V1Affinity> {
   const roles = ['control-plane', ...(masterLabel ? ['master'] : [])];
-  const nodeSelectorTerms = roles.map((role) => ({
+  const nodeSelectorTerms = roles.map((role): Json<V1NodeSelectorTerm> => ({
     matchExpressions: [{ key: `node-role.kubernetes.io/${role}`, operator: 'Exists' }],
   }));
   return { nodeAffinity: { requiredDuringSchedulingIgnoredDuringExecution: { nodeSelectorTerms } } };
 }
 
 // An annotation of the pod template: if the keys change, the pods restart.
-const keysFile = {
+const keysFile: Json<V1DownwardAPIVolumeFile> = {
   path: basename(keyringPath),
   fieldRef: { fieldPath: `metadata.annotations['${keysAnnotation}']` },
 };
@@ -209,7 +243,7 @@ function container(name: Account, { image, trust = noTrust, reports = false }: A
       { name: 'host', mountPath: '/host', mountPropagation: 'HostToContainer' },
       ...(trust.keys !== '' ? [{ name: 'keys', mountPath: dirname(keyringPath), readOnly: true }] : []),
     ],
-  };
+  } satisfies Json<V1Container>;
 }
 
 /** Returns the options of an agent for what it says to a person in front of its node. */
@@ -218,9 +252,9 @@ function describeScreenOptions(screen: AgentOptions['screen']): string[] {
   return [...(console ? [] : ['--console=off']), ...(signal === undefined ? [] : [`--signal=${signal}`])];
 }
 
-const nodeName = { name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } };
+const nodeName: Json<V1EnvVar> = { name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } };
 
-function controllerContainer(options: AgentOptions): object {
+function controllerContainer(options: AgentOptions): Json<V1Container> {
   // The agent of its node fetches the executable. The controller is ready when it runs that.
   const isRunning = `[[ $(readlink /proc/1/exe) == *${basename(executablePath)}* ]]`;
   const { volumeMounts, ...rest } = container('controller', options);
@@ -236,7 +270,7 @@ function controllerContainer(options: AgentOptions): object {
   };
 }
 
-function agentContainer(options: AgentOptions): object {
+function agentContainer(options: AgentOptions): Json<V1Container> {
   const { volumeMounts, args = [], ...rest } = container('agent', options);
   const { metrics = false, screen } = options;
   const own = [...args, ...(metrics ? [metricsArgument] : []), ...describeScreenOptions(screen)];
@@ -249,7 +283,11 @@ function agentContainer(options: AgentOptions): object {
       { name: 'PEERS', value: `http://bundle:${executablePort}` },
       ...describeExecutables(options.executables),
     ],
-    ports: portsOf(metrics).map(([name, each]) => ({ name, containerPort: each, protocol: 'TCP' })),
+    ports: portsOf(metrics).map(([name, each]): Json<V1ContainerPort> => ({
+      name,
+      containerPort: each,
+      protocol: 'TCP',
+    })),
     // Before an agent starts, it waits for its executable. It is ready if it reaches the API server.
     readinessProbe: { httpGet: { port: executablePort, path: readyPath }, periodSeconds: 5 },
     volumeMounts: [...volumeMounts, { name: 'token', mountPath: dirname(tokenPath), readOnly: true }],

@@ -9,7 +9,7 @@ import {
 } from '#cluster/apply';
 import type { Cluster } from '#cluster/client';
 import { type ObjectReference, listServed } from '#cluster/objects';
-import type { KubernetesObject } from '#config/manifest';
+import type { Written, KubernetesObject } from '#config/manifest';
 import type { Context } from '#context';
 import { ignoring, isPluginError, PluginError, nameSome } from '#errors';
 import { fieldsOf, textOf } from '#fields';
@@ -158,14 +158,14 @@ async function writeToken(
   dryRun: ApplyOptions['dryRun'],
 ): Promise<{ applied: AppliedObject; token: string }> {
   // The result must not contain the token.
-  const object = { apiVersion: 'v1', kind: 'Secret', metadata };
+  const object = { apiVersion: 'v1', kind: 'Secret', metadata } as const;
   const before = await cluster.read(object);
   const encoded = textOf(fieldsOf(before?.['data'])['token']);
   const presentToken = encoded === undefined ? undefined : Buffer.from(encoded, 'base64').toString();
   const token = choose(presentToken);
   if (token === presentToken) return { applied: { object, outcome: 'unchanged' }, token };
   const data = { token: Buffer.from(token).toString('base64') };
-  if (!dryRun) await cluster.apply({ ...object, type: 'Opaque', data });
+  if (!dryRun) await cluster.apply({ ...object, type: 'Opaque', data } satisfies Written<'Secret'>);
   return { applied: { object, outcome: before ? 'configured' : 'created' }, token };
 }
 

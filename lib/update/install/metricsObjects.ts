@@ -1,4 +1,5 @@
-import type { KubernetesObject } from '#config/manifest';
+import type { V1NetworkPolicyIngressRule } from '@kubernetes/client-node';
+import type { Json, WrittenAs } from '#config/manifest';
 import { agentNamespace } from '../record/upgradeBundle.ts';
 
 /** The label of all agents and of their objects. */
@@ -19,8 +20,24 @@ export const metricsSecret = { name: 'metrics-token', namespace: agentNamespace 
 /** The kind by which Prometheus finds what to scrape. OpenShift serves it. */
 export const serviceMonitorKind = { apiVersion: 'monitoring.coreos.com/v1', kind: 'ServiceMonitor' } as const;
 
+/** What a ServiceMonitor has here (prometheus-operator, monitoring.coreos.com/v1). */
+interface ServiceMonitorContent {
+  readonly spec: {
+    readonly selector: { readonly matchLabels: Readonly<Record<string, string>> };
+    readonly endpoints: readonly {
+      readonly port: string;
+      readonly path: string;
+      readonly interval: string;
+      readonly authorization: {
+        readonly type: 'Bearer';
+        readonly credentials: { readonly name: string; readonly key: string };
+      };
+    }[];
+  };
+}
+
 /** Tells Prometheus to read the metrics of all agents with the token of the Secret. */
-export const serviceMonitor: KubernetesObject = {
+export const serviceMonitor: WrittenAs<'monitoring.coreos.com/v1', 'ServiceMonitor', ServiceMonitorContent> = {
   ...serviceMonitorKind,
   metadata: { name: 'agents', namespace: agentNamespace, labels: agentLabels },
   spec: {
@@ -37,7 +54,7 @@ export const serviceMonitor: KubernetesObject = {
 };
 
 /** Lets the monitoring of OpenShift, of the platform or of users, reach the metrics through the NetworkPolicy. */
-export const metricsIngress = {
+export const metricsIngress: Json<V1NetworkPolicyIngressRule> = {
   from: [
     {
       namespaceSelector: {

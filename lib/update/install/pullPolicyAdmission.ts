@@ -1,4 +1,5 @@
-import type { KubernetesObject } from '#config/manifest';
+import type { V1NamedRuleWithOperations } from '@kubernetes/client-node';
+import type { Json, Written } from '#config/manifest';
 import { containerLists, pullAlwaysExpression, volumePullsAlwaysExpression } from '#readiness/lint';
 import { probeName } from '#readiness/preflight';
 
@@ -8,6 +9,9 @@ import { probeName } from '#readiness/preflight';
  */
 export type AdmissionMode = 'warn' | 'deny';
 
+/** A policy, or its binding. */
+export type AdmissionObject = Written<'ValidatingAdmissionPolicy' | 'ValidatingAdmissionPolicyBinding'>;
+
 const name = 'oc-upgrade-bundle-pull-policy';
 
 /** The policy and its binding, which an installation without them removes; the binding comes first. */
@@ -16,7 +20,7 @@ export const pullPolicyReferences = ['ValidatingAdmissionPolicyBinding', 'Valida
   metadata: { name },
 }));
 
-const resources = [
+const resources: readonly Json<V1NamedRuleWithOperations>[] = [
   { apiGroups: [''], apiVersions: ['v1'], resources: ['pods', 'pods/ephemeralcontainers', 'replicationcontrollers'] },
   { apiGroups: ['apps'], apiVersions: ['v1'], resources: ['deployments', 'daemonsets', 'statefulsets', 'replicasets'] },
   { apiGroups: ['batch'], apiVersions: ['v1'], resources: ['jobs', 'cronjobs'] },
@@ -28,14 +32,14 @@ const resources = [
  * running workloads can restart. It skips unchanged containers and, if it denies, OpenShift’s own namespaces. If it
  * fails, it refuses nothing.
  */
-export function pullPolicyAdmission(mode: AdmissionMode): KubernetesObject[] {
-  const policy = {
+export function pullPolicyAdmission(mode: AdmissionMode): AdmissionObject[] {
+  const policy: AdmissionObject = {
     apiVersion: 'admissionregistration.k8s.io/v1',
     kind: 'ValidatingAdmissionPolicy',
     metadata: { name },
     spec: {
       failurePolicy: 'Ignore',
-      matchConstraints: { resourceRules: resources.map((rule) => ({ ...rule, operations: ['CREATE', 'UPDATE'] })) },
+      matchConstraints: { resourceRules: resources.map(writesOf) },
       matchConditions: [
         {
           name: 'no-controller-made-it',
@@ -68,13 +72,17 @@ export function pullPolicyAdmission(mode: AdmissionMode): KubernetesObject[] {
       ],
     },
   };
-  const binding = {
+  const binding: AdmissionObject = {
     apiVersion: 'admissionregistration.k8s.io/v1',
     kind: 'ValidatingAdmissionPolicyBinding',
     metadata: { name },
     spec: { policyName: name, validationActions: mode === 'deny' ? ['Deny'] : ['Warn', 'Audit'] },
   };
   return [policy, binding];
+}
+
+function writesOf(resources: Json<V1NamedRuleWithOperations>): Json<V1NamedRuleWithOperations> {
+  return { ...resources, operations: ['CREATE', 'UPDATE'] };
 }
 
 const notPlatform = "!request.namespace.startsWith('openshift-') && !request.namespace.startsWith('kube-')";

@@ -11,6 +11,11 @@ import type { WaitOptions } from '#waiting';
 import {
   awaitThat,
   disruptionPolicy,
+  type IgnitionFile,
+  type DisruptionPolicy,
+  type FileAction,
+  type FilePolicy,
+  type FilesConfig,
   findLatePool,
   findMissingPolicy,
   listPools,
@@ -25,13 +30,13 @@ const markerPath = `${formerStorePath}/.managed`;
 
 const configName = /^98-(.+)-oc-upgrade-bundle-store$/;
 
-const restartRuntime = [{ type: 'Restart', restart: { serviceName: 'crio.service' } }];
+const restartRuntime: readonly FileAction[] = [{ type: 'Restart', restart: { serviceName: 'crio.service' } }];
 
 /**
  * The files that change on nodes without a reboot or a drain. The first two are those of an additional store of an
  * earlier version, which uninstallation removes.
  */
-const policyFiles = [
+const policyFiles: readonly FilePolicy[] = [
   { path: markerPath, actions: [{ type: 'None' }] },
   { path: storageFile, actions: restartRuntime },
   { path: retention.path, actions: restartRuntime },
@@ -39,8 +44,8 @@ const policyFiles = [
 
 /** The objects that make nodes keep their images. The policy must be in force before the others are applied. */
 export interface RetentionObjects {
-  readonly policy: KubernetesObject;
-  readonly configs: readonly KubernetesObject[];
+  readonly policy: DisruptionPolicy;
+  readonly configs: readonly FilesConfig[];
 }
 
 /** Returns whether an object adds an additional store to nodes, as earlier versions did. */
@@ -91,9 +96,9 @@ export async function planRetention(cluster: Cluster): Promise<RetentionObjects>
   };
 }
 
-function describeConfig(role: string): KubernetesObject {
+function describeConfig(role: string): FilesConfig {
   const source = `data:text/plain;charset=utf-8;base64,${Buffer.from(retention.content).toString('base64')}`;
-  const files = [{ path: retention.path, mode: 0o644, overwrite: true, contents: { source } }];
+  const files: IgnitionFile[] = [{ path: retention.path, mode: 0o644, overwrite: true, contents: { source } }];
   return {
     apiVersion: machines,
     kind: 'MachineConfig',
@@ -149,7 +154,7 @@ export async function removeStore(
   const isDone: typeof hasFiles = (...of) => hasFiles(...of) === kept.length > 0;
   await awaitThat(() => findLatePool(cluster, isDone), wait, context);
   // An empty spec removes the fields that we applied. Fields of other managers stay.
-  if (kept.length === 0) await cluster.apply({ ...disruptionPolicy, spec: {} });
+  if (kept.length === 0) await cluster.apply({ ...disruptionPolicy, spec: {} } satisfies DisruptionPolicy);
   return gone;
 }
 

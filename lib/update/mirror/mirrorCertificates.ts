@@ -3,7 +3,7 @@ import { isIP } from 'node:net';
 import { isDeepStrictEqual } from 'node:util';
 import { createConstrainedAuthority, createServerCertificate, isWithin } from '#certificates';
 import type { Cluster, WriteOptions } from '#cluster/client';
-import type { KubernetesObject } from '#config/manifest';
+import type { Written, KubernetesObject } from '#config/manifest';
 import type { Context } from '#context';
 import { fieldsAt } from '#fields';
 import { parseMirrorContent, type MirrorContent } from '../record/mirrorContent.ts';
@@ -53,9 +53,10 @@ export async function issueMirrorCertificates(
 ): Promise<IssuedCertificates | undefined> {
   const written: KubernetesObject[] = [];
   const write = async (metadata: MirrorSecret, data: Readonly<Record<string, string>>): Promise<void> => {
-    const object = { apiVersion: 'v1', kind: 'Secret', metadata };
+    const object = { apiVersion: 'v1', kind: 'Secret', metadata } as const;
     const encoded = Object.entries(data).map(([key, text]) => [key, Buffer.from(text).toString('base64')] as const);
-    await cluster.apply({ ...object, type: 'Opaque', data: Object.fromEntries(encoded) }, { ...options, force: true });
+    const secret: Written<'Secret'> = { ...object, type: 'Opaque', data: Object.fromEntries(encoded) };
+    await cluster.apply(secret, { ...options, force: true });
     written.push(object);
   };
   let root = await readSecret(cluster, authoritySecret);

@@ -2,10 +2,11 @@ import { type ApplyOptions, applyObjects, deleteObjects, type AppliedObject } fr
 import type { Cluster } from '#cluster/client';
 import { describeFinding } from '#cluster/finding';
 import type { ObjectReference, StoredObject } from '#cluster/objects';
-import type { KubernetesObject } from '#config/manifest';
+import type { Written, KubernetesObject } from '#config/manifest';
 import type { Context } from '#context';
 import { nameSome, PluginError } from '#errors';
 import { fieldsAt, listOf, textOf } from '#fields';
+import type { ImageConfig } from '#mirroring/mirror';
 import { registriesFile } from '#node/machine';
 import { readConfigFile } from '#readiness/nodes';
 import { readPodTemplate } from '#readiness/preflight';
@@ -19,6 +20,7 @@ import {
   findMissingPolicy,
   readRendered,
   requireHealthyPools,
+  type DisruptionPolicy,
 } from '../record/poolRollout.ts';
 import {
   authoritySecret,
@@ -253,11 +255,11 @@ export async function removeMirror(
 async function removeFields(cluster: Cluster, withPolicy: boolean): Promise<void> {
   const name = textOf(fieldsAt(await cluster.read(imageConfig), 'spec', 'additionalTrustedCA')['name']) ?? '';
   const metadata = { name, namespace: 'openshift-config' };
-  if (name === authorityMapName) await cluster.apply({ ...imageConfig, spec: {} }, { manager });
+  if (name === authorityMapName) await cluster.apply({ ...imageConfig, spec: {} } satisfies ImageConfig, { manager });
   else if (name !== '' && (await cluster.read({ apiVersion: 'v1', kind: 'ConfigMap', metadata })))
-    await cluster.apply({ apiVersion: 'v1', kind: 'ConfigMap', metadata }, { manager });
+    await cluster.apply({ apiVersion: 'v1', kind: 'ConfigMap', metadata } satisfies Written<'ConfigMap'>, { manager });
   if (withPolicy && (await cluster.read(disruptionPolicy)))
-    await cluster.apply({ ...disruptionPolicy, spec: {} }, { manager });
+    await cluster.apply({ ...disruptionPolicy, spec: {} } satisfies DisruptionPolicy, { manager });
 }
 
 function policyFiles(policy: Partial<KubernetesObject> | undefined): Readonly<Record<string, unknown>>[] {

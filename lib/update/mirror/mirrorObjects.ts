@@ -1,14 +1,21 @@
 import { isIP } from 'node:net';
 import { isDeepStrictEqual } from 'node:util';
-import type { KubernetesObject } from '#config/manifest';
+import type { Written, WrittenAs, KubernetesObject } from '#config/manifest';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '#fields';
+import type { ImageConfig } from '#mirroring/mirror';
 import { registriesFile } from '#node/machine';
 import { readRegistries } from '#node/runtime';
 import { readConfigFile, roleLabel } from '#readiness/nodes';
 import { keptAnnotation, ownMirrorSet } from '#readiness/preflight';
-import { allow, grantAccess } from '../record/accountAccess.ts';
+import { allow, grantAccess, type AccessObject } from '../record/accountAccess.ts';
 import { parseMirrorContent, type MirrorContent } from '../record/mirrorContent.ts';
-import { disruptionPolicy } from '../record/poolRollout.ts';
+import {
+  disruptionPolicy,
+  type IgnitionFile,
+  type DisruptionPolicy,
+  type FilePolicy,
+  type FilesConfig,
+} from '../record/poolRollout.ts';
 import { agentNamespace } from '../record/upgradeBundle.ts';
 import { authoritySecret, servingSecret } from './mirrorCertificates.ts';
 
@@ -68,12 +75,25 @@ export const imageConfig = {
   metadata: { name: 'cluster' },
 } as const;
 
+/** Our ImageDigestMirrorSet (openshift/api, config/v1). */
+export type DigestMirrorSet = WrittenAs<
+  'config.openshift.io/v1',
+  'ImageDigestMirrorSet',
+  { readonly spec: { readonly imageDigestMirrors: readonly DigestMirrors[] } }
+>;
+
+interface DigestMirrors {
+  readonly source: string;
+  readonly mirrors: readonly string[];
+  readonly mirrorSourcePolicy?: typeof neverContact;
+}
+
 /** The kind and the name of our ImageDigestMirrorSet. */
 export const mirrorSet = {
   apiVersion: 'config.openshift.io/v1',
   kind: 'ImageDigestMirrorSet',
   metadata: { name: ownMirrorSet },
-};
+} as const;
 
 /** Returns the mirrors with their ports. A control plane node asks itself first. */
 export function listMirrorHosts({ addresses, port }: Pick<MirrorPlan, 'addresses' | 'port'>): string[] {
@@ -86,7 +106,7 @@ export function authorityPath(host: string): string {
 }
 
 /** Returns the ConfigMap with the CA for each mirror. Its other keys belong to the site. */
-export function authorityMap(plan: MirrorPlan, authority: string): KubernetesObject {
+export function authorityMap(plan: MirrorPlan, authority: string): Written<'ConfigMap'> {
   const keys = listMirrorHosts(plan).map((host) => host.replace(/:(?=\d+$)/, '..'));
   return {
     apiVersion: 'v1',
@@ -104,7 +124,7 @@ export function mirrorAccess({
   roles,
   trustedAuthorities = authorityMapName,
   hasPolicies,
-}: Pick<MirrorPlan, 'roles' | 'trustedAuthorities'> & { readonly hasPolicies: boolean }): KubernetesObject[] {
+}: Pick<MirrorPlan, 'roles' | 'trustedAuthorities'> & { readonly hasPolicies: boolean }): AccessObject[] {
   const secrets = [
     allow('', ['secrets'], ['get'], [authoritySecret.name]),
     allow('', ['secrets'], ['get', 'patch'], [servingSecret.name]),
@@ -123,7 +143,7 @@ export function mirrorAccess({
 }
 
 /** Returns the image configuration that names our ConfigMap. Not needed if the site has its own. */
-export const trustingConfig: KubernetesObject = {
+export const trustingConfig: ImageConfig = {
   ...imageConfig,
   spec: { additionalTrustedCA: { name: authorityMapName } },
 };
@@ -133,12 +153,15 @@ export const trustingConfig: KubernetesObject = {
  * drain nodes either, while our mirror set is removed. `siteFiles`: the present policies. A path with other actions than
  * ours is left out, because a policy of the site that was taken over cannot be given back.
  */
-export function mirrorPolicy({ mirrorsToo, siteFiles }: MirrorPolicyOptions): KubernetesObject {
-  const reload = {
+export function mirrorPolicy({ mirrorsToo, siteFiles }: MirrorPolicyOptions): DisruptionPolicy {
+  const reload: FilePolicy = {
     path: '/etc/containers/registries.conf',
     actions: [{ type: 'Reload', reload: { serviceName: 'crio.service' } }],
   };
-  const all = [{ path: certificatesFolder, actions: [{ type: 'None' }] }, ...(mirrorsToo ? [reload] : [])];
+  const all: FilePolicy[] = [
+    { path: certificatesFolder, actions: [{ type: 'None' }] },
+    ...(mirrorsToo ? [reload] : []),
+  ];
   const files = all.filter(({ path, actions }) =>
     siteFiles.every((site) => site['path'] !== path || isDeepStrictEqual(site['actions'], actions)),
   );
@@ -146,12 +169,12 @@ export function mirrorPolicy({ mirrorsToo, siteFiles }: MirrorPolicyOptions): Ku
 }
 
 /** Returns the MachineConfigs with the CA: the only way by which a node that joins gets it before its first pull. */
-export function authorityConfigs(plan: MirrorPlan, authority: string): KubernetesObject[] {
+export function authorityConfigs(plan: MirrorPlan, authority: string): FilesConfig[] {
   const source = `data:text/plain;charset=utf-8;base64,${Buffer.from(authority).toString('base64')}`;
-  const files = listMirrorHosts(plan).map((host) => {
+  const files = listMirrorHosts(plan).map((host): IgnitionFile => {
     return { path: authorityPath(host), mode: 0o644, overwrite: true, contents: { source } };
   });
-  return plan.roles.map((role) => ({
+  return plan.roles.map((role): FilesConfig => ({
     apiVersion: 'machineconfiguration.openshift.io/v1',
     kind: 'MachineConfig',
     metadata: { name: authorityConfigName(role), labels: { [roleLabel]: role } },
@@ -180,8 +203,8 @@ export function hasAuthorityConfig({ status }: KubernetesObject): boolean {
  * config operator merges the lists of all sets in their common order: otherwise it would mix them. Mirrors of metadata
  * come last: Podman, which fails at their layers, would try no other mirror.
  */
-export function digestMirrorSet(plan: MirrorPlan): KubernetesObject {
-  const imageDigestMirrors = plan.sources.map((source) => {
+export function digestMirrorSet(plan: MirrorPlan): DigestMirrorSet {
+  const imageDigestMirrors = plan.sources.map((source): DigestMirrors => {
     const path = source.replace(/^[^/]+/, '');
     const own = listMirrorHosts(plan).map((host) => `${host}${path}`);
     const site = findSiteMirror(plan.siteMirrors, source);
@@ -209,9 +232,7 @@ export function rendersMirrors(
 ): boolean {
   const rendered = readRegistries(readConfigFile(config, registriesFile) ?? '', registriesFile);
   const plannedMirrors = new Map(
-    listOf(fieldsOf(digestMirrorSet(plan)['spec'])['imageDigestMirrors']).map(({ source, mirrors }) => {
-      return [String(source), textsOf(mirrors)] as const;
-    }),
+    digestMirrorSet(plan).spec.imageDigestMirrors.map(({ source, mirrors }) => [source, mirrors]),
   );
   const own = new Set([...listMirrorHosts(plan), ...(former ? listMirrorHosts(former) : [])]);
   const ownOf = (mirrors: readonly string[] = []): string[] =>

@@ -1,4 +1,4 @@
-import type { KubernetesObject } from '#config/manifest';
+import type { Written } from '#config/manifest';
 import { agentNamespace } from './upgradeBundle.ts';
 
 /** The account of the agents on every node, or of the controllers on the control plane. */
@@ -7,12 +7,10 @@ export type Account = 'agent' | 'controller';
 const rbac = 'rbac.authorization.k8s.io';
 
 /** One rule of a role. */
-export interface AccessRule {
-  readonly apiGroups: readonly string[];
-  readonly resources: readonly string[];
-  readonly resourceNames?: readonly string[];
-  readonly verbs: readonly string[];
-}
+export type AccessRule = NonNullable<Written<'Role'>['rules']>[number];
+
+/** A role or a binding. */
+export type AccessObject = Written<'ClusterRole' | 'Role' | 'ClusterRoleBinding' | 'RoleBinding'>;
 
 /** The rules of an account: cluster-wide, and by namespace. */
 export type AccountRules = readonly [
@@ -40,23 +38,21 @@ export function grantAccess(
   name: string,
   account: Account,
   ...[everywhere, inNamespaces]: AccountRules
-): KubernetesObject[] {
-  const bind = (kind: string, role: string, place: { namespace?: string }): KubernetesObject => ({
-    apiVersion: `${rbac}/v1`,
-    kind,
-    metadata: { name, ...place },
-    roleRef: { apiGroup: rbac, kind: role, name },
-    subjects: [{ kind: 'ServiceAccount', name: account, namespace: agentNamespace }],
-  });
-  const rolesEverywhere = [
-    { apiVersion: `${rbac}/v1`, kind: 'ClusterRole', metadata: { name }, rules: everywhere },
-    bind('ClusterRoleBinding', 'ClusterRole', {}),
+): AccessObject[] {
+  const apiVersion = `${rbac}/v1` as const;
+  const subjects: Written<'RoleBinding'>['subjects'] = [
+    { kind: 'ServiceAccount', name: account, namespace: agentNamespace },
+  ];
+  const roleRef = (kind: string): Written<'RoleBinding'>['roleRef'] => ({ apiGroup: rbac, kind, name });
+  const rolesEverywhere: AccessObject[] = [
+    { apiVersion, kind: 'ClusterRole', metadata: { name }, rules: everywhere },
+    { apiVersion, kind: 'ClusterRoleBinding', metadata: { name }, roleRef: roleRef('ClusterRole'), subjects },
   ];
   return [
     ...(everywhere.length > 0 ? rolesEverywhere : []),
-    ...Object.entries(inNamespaces).flatMap(([namespace, rules]) => [
-      { apiVersion: `${rbac}/v1`, kind: 'Role', metadata: { name, namespace }, rules },
-      bind('RoleBinding', 'Role', { namespace }),
+    ...Object.entries(inNamespaces).flatMap(([namespace, rules]): AccessObject[] => [
+      { apiVersion, kind: 'Role', metadata: { name, namespace }, rules },
+      { apiVersion, kind: 'RoleBinding', metadata: { name, namespace }, roleRef: roleRef('Role'), subjects },
     ]),
   ];
 }

@@ -1,7 +1,8 @@
 import { ApiError } from '#cluster/apply';
 import type { Cluster } from '#cluster/client';
 import { conditionsOf, type StoredObject } from '#cluster/objects';
-import { clusterVersionReference } from '#cluster/version';
+import { type ClusterVersionPatch, clusterVersionReference } from '#cluster/version';
+import type { MergePatch } from '#config/manifest';
 import { hexOf, type Digest, digestIn } from '#content/oci';
 import type { Context } from '#context';
 import { ignoring, isPluginError, PluginError } from '#errors';
@@ -20,6 +21,7 @@ import {
   upgradeBundleKind,
   withdrawAbort,
   type UpgradeBundle,
+  type WrittenBundle,
 } from './upgradeBundle.ts';
 
 const { apiVersion, kind } = upgradeBundleKind;
@@ -36,8 +38,6 @@ export interface BundleRequest extends Partial<Omit<UpgradeBundle['spec'], 'bund
   /** A device or a file on any node. */
   readonly file?: string;
 }
-
-type BundleSpec = Partial<UpgradeBundle['spec']> & Pick<UpgradeBundle['spec'], 'bundle'>;
 
 /** The result of a request. */
 export interface RecordChange {
@@ -129,8 +129,8 @@ export async function allowBundle(cluster: Cluster, request: BundleRequest): Pro
   const before = fieldsOf(current?.spec.bundle);
   const isWrong = Object.entries(stated).some(([field, value]) => (before[field] ?? value) !== value);
   if (current && isWrong && phaseOf(current) !== 'Detected') throw another(current);
-  const spec = { ...withoutAbsent(settings), bundle: withoutAbsent({ ...stated, file }) };
-  const object = { apiVersion, kind, metadata: { name }, spec };
+  const spec: WrittenBundle['spec'] = { ...withoutAbsent(settings), bundle: withoutAbsent({ ...stated, file }) };
+  const object: WrittenBundle = { apiVersion, kind, metadata: { name }, spec };
   if (!current) return { bundle: (await cluster.create(object)) as UpgradeBundle, outcome: 'created' };
   if (isWrong) return { bundle: await replace(cluster, current, spec), outcome: 'configured', before: current };
   const after = await change(cluster, current, { spec });
@@ -180,7 +180,8 @@ async function clearRefused(cluster: Cluster, { status }: UpgradeBundle): Promis
     return !isRequested(version, status.release) && !isInstalled(version, status.release);
   // Change only this version of the object: the release may have been accepted meanwhile.
   const { resourceVersion } = version.metadata;
-  await cluster.patch(clusterVersionReference, { metadata: { resourceVersion }, spec: { desiredUpdate: null } });
+  const patch: ClusterVersionPatch = { metadata: { resourceVersion }, spec: { desiredUpdate: null } };
+  await cluster.patch(clusterVersionReference, patch);
   return true;
 }
 
@@ -224,10 +225,19 @@ export async function cleanRecords(cluster: Cluster, name: string | undefined): 
  * Creates a record again with the changes, because what it allows cannot be changed. Keeps everything else of it. Throws
  * `conflict` if it has changed since it was read, and leaves it as it is if the API server refuses the changes.
  */
-async function replace(cluster: Cluster, current: UpgradeBundle, changes: BundleSpec): Promise<UpgradeBundle> {
+async function replace(
+  cluster: Cluster,
+  current: UpgradeBundle,
+  changes: WrittenBundle['spec'],
+): Promise<UpgradeBundle> {
   const { name, uid, resourceVersion, labels, annotations } = current.metadata;
   const spec = { ...current.spec, ...changes, bundle: { ...current.spec.bundle, ...changes.bundle } };
-  const object = { apiVersion, kind, metadata: { name, ...withoutAbsent({ labels, annotations }) }, spec };
+  const object: WrittenBundle = {
+    apiVersion,
+    kind,
+    metadata: { name, ...withoutAbsent({ labels, annotations }) },
+    spec,
+  };
   // The API server checks an object before it answers that there is one.
   await cluster.create(object, { dryRun: true }).catch(ignoring('conflict'));
   const old = { apiVersion, kind, metadata: { name, ...withoutAbsent({ uid, resourceVersion }) } };
@@ -244,7 +254,7 @@ async function replace(cluster: Cluster, current: UpgradeBundle, changes: Bundle
 async function change(
   cluster: Cluster,
   { metadata }: UpgradeBundle,
-  patch: Readonly<Record<string, unknown>>,
+  patch: MergePatch<WrittenBundle>,
 ): Promise<UpgradeBundle> {
   const reference = { apiVersion, kind, metadata: { name: metadata.name } };
   return (await cluster.patch(reference, patch)) as UpgradeBundle;

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import type { Cluster } from '#cluster/client';
-import type { KubernetesObject } from '#config/manifest';
+import type { Written, KubernetesObject } from '#config/manifest';
 import { digestOf, hexOf, type Digest, parseJson } from '#content/oci';
 import { ignoring } from '#errors';
 import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '#fields';
@@ -121,7 +121,7 @@ export function formatNodeReport({
   backup,
   mirror,
   proposal,
-}: NodeReport): KubernetesObject {
+}: NodeReport): Written<'Lease'> {
   const { apiVersion, kind, namespace } = reportKind;
   const { name: node, message } = progress;
   const fields = {

@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Cluster } from '#cluster/client';
 import type { StoredObject } from '#cluster/objects';
 import { clusterVersionReference } from '#cluster/version';
+import type { MergePatch } from '#config/manifest';
 import { digestIn } from '#content/oci';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '#fields';
 import { controllerPods } from '#readiness/preflight';
@@ -132,8 +133,9 @@ export async function writeOSImageStream(
   const isComplete = hasStreams(existing, object);
   if (existing && isNoted && isComplete) return 'unchanged';
   if (!existing) await cluster.create(object);
-  if (!isComplete) await cluster.patch(osImageStreamReference, { status }, { subresource: 'status' });
-  if (existing && !isNoted)
-    await cluster.patch(osImageStreamReference, { metadata: { annotations: metadata.annotations } });
+  const complete: MergePatch<OSImageStream> = { status };
+  if (!isComplete) await cluster.patch(osImageStreamReference, complete, { subresource: 'status' });
+  const note: MergePatch<OSImageStream> = { metadata: { annotations: metadata.annotations } };
+  if (existing && !isNoted) await cluster.patch(osImageStreamReference, note);
   return existing ? 'configured' : 'created';
 }

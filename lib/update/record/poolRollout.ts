@@ -1,5 +1,6 @@
 import type { Cluster } from '#cluster/client';
 import { conditionsOf, type StoredObject } from '#cluster/objects';
+import type { WrittenAs } from '#config/manifest';
 import type { Context } from '#context';
 import { PluginError } from '#errors';
 import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
@@ -13,6 +14,47 @@ export const disruptionPolicy = {
   kind: 'MachineConfiguration',
   metadata: { name: 'cluster' },
 } as const;
+
+/** The policies about files in the MachineConfiguration (openshift/api, operator/v1, NodeDisruptionPolicySpecFile). */
+export type DisruptionPolicy = WrittenAs<
+  'operator.openshift.io/v1',
+  'MachineConfiguration',
+  { readonly spec: { readonly nodeDisruptionPolicy?: { readonly files: readonly FilePolicy[] } } }
+>;
+
+/** A file on nodes, and what its change does there. */
+export interface FilePolicy {
+  readonly path: string;
+  readonly actions: readonly FileAction[];
+}
+
+/** An action after a file has changed. */
+export type FileAction =
+  | { readonly type: 'None' }
+  | { readonly type: 'Reload'; readonly reload: { readonly serviceName: string } }
+  | { readonly type: 'Restart'; readonly restart: { readonly serviceName: string } };
+
+/** A MachineConfig (openshift/api, machineconfiguration/v1) with files for the nodes, in the format of Ignition. */
+export type FilesConfig = WrittenAs<
+  'machineconfiguration.openshift.io/v1',
+  'MachineConfig',
+  {
+    readonly spec: {
+      readonly config: {
+        readonly ignition: { readonly version: '3.2.0' };
+        readonly storage: { readonly files: readonly IgnitionFile[] };
+      };
+    };
+  }
+>;
+
+/** A file in a MachineConfig (Ignition 3.2). */
+export interface IgnitionFile {
+  readonly path: string;
+  readonly mode: number;
+  readonly overwrite: boolean;
+  readonly contents: { readonly source: string };
+}
 
 /** The first OpenShift version that obeys node disruption policies by default. */
 const firstWithPolicies = '4.17.0-0';

@@ -7,7 +7,13 @@ import { ignoring } from '#errors';
 import { withoutBases, type FoundBundle } from '#node/media';
 import { architectures } from '#release/version';
 import { readReport, type Proposal } from './nodeReport.ts';
-import { activeBundle, proposalAnnotation, upgradeBundleKind, type UpgradeBundle } from './upgradeBundle.ts';
+import {
+  activeBundle,
+  proposalAnnotation,
+  upgradeBundleKind,
+  type UpgradeBundle,
+  type WrittenBundle,
+} from './upgradeBundle.ts';
 
 /**
  * Chooses the bundle that a node proposes: the only one on its media, except base releases of deltas. Undefined if
@@ -51,7 +57,7 @@ export async function followProposals(
   if (!first) return;
   const { name, node, version, arch } = first;
   const metadata = { name, annotations: { [proposalAnnotation]: node } };
-  const made = { ...upgradeBundleKind, metadata, spec: { bundle: {} } };
+  const made: WrittenBundle = { ...upgradeBundleKind, metadata, spec: { bundle: {} } };
   if (await cluster.create(made).catch(ignoring('conflict')))
     context.log('info', `${node} has ${version} ${arch}: created UpgradeBundle ${name}`);
 }

@@ -1,4 +1,4 @@
-import type { KubernetesObject } from '#config/manifest';
+import type { KubernetesObject, WrittenAs } from '#config/manifest';
 import { listOf, textOf } from '#fields';
 import type { ClusterBackup } from '#node/clusterBackup';
 
@@ -141,6 +141,13 @@ export interface UpgradeBundle extends KubernetesObject {
   };
   readonly status?: UpgradeBundleStatus;
 }
+
+/** An UpgradeBundle as this program writes it. The API server adds the defaults of `spec`. */
+export type WrittenBundle = WrittenAs<
+  typeof upgradeBundleKind.apiVersion,
+  'UpgradeBundle',
+  { readonly spec: Partial<UpgradeBundle['spec']> & Pick<UpgradeBundle['spec'], 'bundle'> }
+>;
 
 /** The status of an UpgradeBundle. */
 export interface UpgradeBundleStatus {

@@ -1,5 +1,6 @@
+import type { V1CustomResourceColumnDefinition, V1JSONSchemaProps, V1ValidationRule } from '@kubernetes/client-node';
 import { ignorableChecks } from '#cluster/finding';
-import type { KubernetesObject } from '#config/manifest';
+import type { Json, Written } from '#config/manifest';
 import { fieldsAt, fieldsOf, isFields } from '#fields';
 import {
   backupModes,
@@ -12,7 +13,7 @@ import {
 } from './upgradeBundle.ts';
 
 /** A schema of OpenAPI, with the extensions of Kubernetes. */
-type Schema = Readonly<Record<string, unknown>>;
+type Schema = Json<V1JSONSchemaProps>;
 
 const rulesField = 'x-kubernetes-validations';
 
@@ -20,7 +21,7 @@ const rulesField = 'x-kubernetes-validations';
  * Returns the CustomResourceDefinition of UpgradeBundle. Its CEL rules need Kubernetes 1.25 (OpenShift 4.12); earlier
  * versions refuse them, so `rules: false` leaves them out.
  */
-export function upgradeBundleDefinition({ rules = true } = {}): KubernetesObject {
+export function upgradeBundleDefinition({ rules = true } = {}): Written<'CustomResourceDefinition'> {
   const { group, version } = upgradeBundleApi;
   return {
     apiVersion: 'apiextensions.k8s.io/v1',
@@ -81,11 +82,11 @@ function withoutRules(schema: Schema): Schema {
   return Object.fromEntries(kept.map(([key, value]) => [key, isFields(value) ? withoutRules(value) : value]));
 }
 
-function column(name: string, jsonPath: string): Schema {
+function column(name: string, jsonPath: string): Json<V1CustomResourceColumnDefinition> {
   return { name, type: 'string', jsonPath };
 }
 
-function rule(expression: string, message: string): Schema {
+function rule(expression: string, message: string): Json<V1ValidationRule> {
   return { rule: expression, message };
 }
 
@@ -98,12 +99,12 @@ function duringPhases(self: 'self' | 'oldSelf', allowed: readonly Phase[]): stri
   return `!has(${self}.status) || !has(${self}.status.phase) || ${self}.status.phase in [${listed}]`;
 }
 
-const digest = { type: 'string', pattern: '^sha256:[0-9a-f]{64}$' };
-const count = { type: 'integer', format: 'int64', minimum: 0 };
-const message = { type: 'string', maxLength: 32768 };
-const version = { type: 'string', maxLength: 128, pattern: '^[0-9]+\\.[0-9]+\\.[0-9]+(-[0-9A-Za-z.-]+)?$' };
+const digest: Schema = { type: 'string', pattern: '^sha256:[0-9a-f]{64}$' };
+const count: Schema = { type: 'integer', format: 'int64', minimum: 0 };
+const message: Schema = { type: 'string', maxLength: 32768 };
+const version: Schema = { type: 'string', maxLength: 128, pattern: '^[0-9]+\\.[0-9]+\\.[0-9]+(-[0-9A-Za-z.-]+)?$' };
 
-const path = {
+const path: Schema = {
   type: 'string',
   maxLength: 4096,
   pattern: '^(/[^/\\x00-\\x1f\\x7f]+)+$',
@@ -262,7 +263,7 @@ const node: Schema = {
   [rulesField]: [rule('self.imagesLoaded <= self.imagesTotal', 'imagesLoaded exceeds imagesTotal')],
 };
 
-const name = { type: 'string', maxLength: 253 };
+const name: Schema = { type: 'string', maxLength: 253 };
 
 const backup: Schema = {
   type: 'object',
@@ -279,7 +280,7 @@ const backup: Schema = {
   },
 };
 
-const release = { type: 'string', maxLength: 1024, pattern: '^[^@\\s]+@sha256:[0-9a-f]{64}$' };
+const release: Schema = { type: 'string', maxLength: 1024, pattern: '^[^@\\s]+@sha256:[0-9a-f]{64}$' };
 
 const hop: Schema = {
   type: 'object',

@@ -2,6 +2,7 @@ import { createPrivateKey, generateKeyPairSync, type KeyObject } from 'node:cryp
 import { readFile } from 'node:fs/promises';
 import type { AppliedObject, ApplyOptions } from '#cluster/apply';
 import type { Cluster } from '#cluster/client';
+import type { Written } from '#config/manifest';
 import { ignoring, messageOf, PluginError } from '#errors';
 import { fieldsOf, textOf } from '#fields';
 import { exportPublicKey } from '#release/sigstore';
@@ -43,9 +44,10 @@ export async function makeReportKey(
   if (!dryRun && present === undefined) {
     const text = key.export({ type: 'pkcs8', format: 'pem' });
     const data = { [reportKeyField]: Buffer.from(text).toString('base64') };
-    await cluster.apply({ ...reportKeySecret, type: 'Opaque', data });
+    await cluster.apply({ ...reportKeySecret, type: 'Opaque', data } satisfies Written<'Secret'>);
   }
-  if (!dryRun && known !== pem) await cluster.apply({ ...reportMap, data: { [reportKeyField]: pem } }, { force: true });
+  const map: Written<'ConfigMap'> = { ...reportMap, data: { [reportKeyField]: pem } };
+  if (!dryRun && known !== pem) await cluster.apply(map, { force: true });
   const outcomeOf = (isSame: boolean, isNew: boolean) => (isSame ? 'unchanged' : isNew ? 'created' : 'configured');
   return [
     // The result must not contain the key.

@@ -3,6 +3,7 @@ import { promisify } from 'node:util';
 import { gzip } from 'node:zlib';
 import type { Cluster } from '#cluster/client';
 import { clusterVersionReference } from '#cluster/version';
+import type { MergePatch, Written } from '#config/manifest';
 import type { SiteReport } from '#config/siteReport';
 import { encodeUpdateReport, updateReportType, type UpdateReport, type ReportedUpdate } from '#config/updateReport';
 import type { Context } from '#context';
@@ -75,7 +76,7 @@ export class ReportPublisher {
     const report = await makeReport(this.#cluster, records, { sequence, tool: this.#tool, reportKey }, this.#context);
     const { payload, packed } = await packReport(report);
     const signature = signPayload(updateReportType, payload, this.#key).toString('base64');
-    const patch = {
+    const patch: MergePatch<Written<'ConfigMap'>> = {
       metadata: { resourceVersion: map.metadata.resourceVersion },
       data: {
         [reportFields.signature]: signature,

@@ -67,7 +67,7 @@ describe('makePinnedImageSets', () => {
     const taken = [`a.b:5000/x/y@sha256:${hex(1)}`, `quay.io/x@sha256:${hex(1)}`];
     expect(listUnpinnable([...refused, ...taken])).to.deep.equal(refused);
     const [set] = make([...refused, ...taken], [pool('master')]);
-    expect((set?.['spec'] as { pinnedImages: object[] }).pinnedImages).to.have.length(2);
+    expect(set?.spec.pinnedImages).to.have.length(2);
   });
 });
 

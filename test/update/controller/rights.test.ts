@@ -20,8 +20,8 @@ function listRights(): string[] {
     ({ kind, metadata }) => kind.endsWith('Role') && metadata.name.endsWith('-controller'),
   );
   return roles
-    .flatMap(({ rules }) => rules as Record<string, string[]>[])
-    .flatMap(({ resources = [], verbs = [] }) =>
+    .flatMap((role) => ('rules' in role ? (role.rules ?? []) : []))
+    .flatMap(({ resources = [], verbs }) =>
       resources.flatMap((resource) => verbs.map((verb) => `${verb} ${resource}`)),
     );
 }

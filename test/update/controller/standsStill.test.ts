@@ -7,7 +7,16 @@ const library = new URL('../../../lib/update/', import.meta.url);
 
 /** Words in the code that are no reasons: kinds, states of conditions, conditions of other objects, phases of nodes. */
 const others = [
-  ...['ClusterAutoscaler', 'ClusterOperator', 'ClusterVersion', 'DaemonSet', 'Event', 'FeatureGate', 'Node'],
+  ...[
+    'ClusterAutoscaler',
+    'ClusterOperator',
+    'ConfigMap',
+    'ClusterVersion',
+    'DaemonSet',
+    'Event',
+    'FeatureGate',
+    'Node',
+  ],
   ...['ImageContentSourcePolicy', 'ImageDigestMirrorSet', 'MachineConfigNode', 'MachineConfigPool', 'UpgradeBundle'],
   ...['MachineHealthCheck', 'PinnedImageSet', 'True', 'False', 'Unknown', 'Normal', 'Warning', 'Waiting'],
   ...[

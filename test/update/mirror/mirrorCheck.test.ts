@@ -210,8 +210,7 @@ describe('checkMirrors', () => {
     putSet('ImageTagMirrorSet', 'same', `${payload}/ocp-release`, policy);
     putSet('ImageTagMirrorSet', 'broader', 'quay.io');
     const site = await readMirrorSite(connected.cluster, []);
-    const { spec } = digestMirrorSet({ ...site, port: 9690 });
-    const { imageDigestMirrors } = spec as { imageDigestMirrors: { source: string; mirrorSourcePolicy?: string }[] };
+    const { imageDigestMirrors } = digestMirrorSet({ ...site, port: 9690 }).spec;
     expect(imageDigestMirrors.map((each) => each.mirrorSourcePolicy)).to.deep.equal(['NeverContactSource', undefined]);
     expect(await find(9690)).to.deep.equal([
       `warning MirrorSet/quay.io its mirrors for tags no longer count for ${payload}/ocp-v4.0-art-dev`,
