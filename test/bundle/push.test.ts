@@ -16,6 +16,7 @@ import { repack } from '../support/archive/repack.ts';
 import { makeAuthority, type Authority } from '../support/certificates.ts';
 import { flipByte, makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { openOrigin } from '../support/content/origin.ts';
+import { manifestsOf, pullByPeer, sizesOf } from '../support/content/peerPull.ts';
 import { makeContext } from '../support/context.ts';
 import { basicUser, startDockerRegistry, type DockerRegistry } from '../support/dockerRegistry.ts';
 import { requirePeer, runSuccessfully, type RunResult } from '../support/peers.ts';
@@ -152,6 +153,16 @@ describe('pushBundle', () => {
       expect(verified.stdout).to.include('2 sigstore signatures, 2 attestations, 2 SBOMs, 2 lists of referrers');
       const inspected = await executeProgram(program, ['inspect', await rich.unpack()]);
       expect(inspected.stdout).to.match(/Attached +2 sigstore signatures, 2 attestations, 2 SBOMs/);
+    });
+
+    it('puts there what oci-registry-client pulls as it is in the release, with lists', async () => {
+      await using multi = await makeBundle({ ...small, arch: 'multi', components: 2, extraImages: [extra] });
+      await push(multi.path, registry.host, 'multi/release');
+      const pulled = await pullByPeer(`${registry.url}/multi/release`, [
+        ...manifestsOf(multi.release),
+        ...manifestsOf(extra),
+      ]);
+      expect(pulled).to.deep.equal({ ...sizesOf(multi.release), ...sizesOf(extra) });
     });
 
     it('uploads nothing when everything is there', async () => {

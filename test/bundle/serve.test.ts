@@ -12,6 +12,7 @@ import { serveBundle, type BundleServer } from '../../lib/bundle/serve.ts';
 import { digestOf } from '../../lib/content/oci/digest.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { startProgram, startServing, type Serving } from '../support/content/creation.ts';
+import { manifestsOf, pullByPeer, sizesOf } from '../support/content/peerPull.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
 import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
 import { attachmentTag } from '../support/release/attachments.ts';
@@ -138,6 +139,20 @@ describe('serveBundle', () => {
     } finally {
       await stop(served);
       await multi.remove();
+    }
+  });
+
+  it('gives each image in its repository, with its index, configuration and layers, to oci-registry-client', async () => {
+    await using multi = await makeBundle({ arch: 'multi', components: 2, extraImages: [extra] });
+    const served = await serve(multi.path, makeContext());
+    try {
+      const pulled: Record<string, number> = {};
+      for (const each of [multi.release, extra])
+        for (const name of each.content.repositories.keys())
+          Object.assign(pulled, await pullByPeer(`${served.url}/${name}`, manifestsOf(each, name)));
+      expect(pulled).to.deep.equal({ ...sizesOf(multi.release), ...sizesOf(extra) });
+    } finally {
+      await stop(served);
     }
   });
 

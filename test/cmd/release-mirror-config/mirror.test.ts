@@ -7,6 +7,7 @@ import { hexOf, isDigest, type Digest } from '../../../lib/content/oci/digest.ts
 import { shellWord } from '../../../lib/text.ts';
 import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { blobBytes, openWorkshop, type Workshop } from '../../support/content/creation.ts';
+import { manifestsOf, pullByPeer, sizesOf } from '../../support/content/peerPull.ts';
 import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { findFreePort } from '../../support/freePort.ts';
 import { requirePeer, runSuccessfully } from '../../support/peers.ts';
@@ -395,6 +396,14 @@ describe('oc adm-release-mirror-config', () => {
       await pullWhole(`${to}:4.12.4-multi-machine-os-content`, mirroring.path('single'));
       const single = workshop.release.images.get('machine-os-content')?.digest ?? '';
       await pullWhole(`${to}@${single}`, mirroring.path('again'));
+    });
+
+    it('puts there what oci-registry-client pulls as it is in the release', async () => {
+      await open({ release: { arch: 'multi', components: 2 } });
+      const { release } = workshop;
+      await mirroring.succeed([`--to=${site.host}/peer/release`, '--print-mirror-instructions=none']);
+      const pulled = await pullByPeer(`${site.url}/peer/release`, manifestsOf(release));
+      expect(pulled).to.deep.equal(sizesOf(release));
     });
 
     it('puts the release image elsewhere, and each component into a repository of its own', async () => {
