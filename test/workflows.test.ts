@@ -6,9 +6,14 @@ import { upgradeBundle } from '../cmd/upgrade-bundle/commands.ts';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 
+interface Job {
+  readonly steps: readonly { uses?: string; run?: string }[];
+  readonly 'timeout-minutes'?: number;
+}
+
 interface Workflow {
   readonly permissions?: Readonly<Record<string, string>>;
-  readonly jobs: Readonly<Record<string, { readonly steps: readonly { uses?: string; run?: string }[] }>>;
+  readonly jobs: Readonly<Record<string, Job>>;
 }
 
 describe('the workflows', () => {
@@ -50,6 +55,12 @@ describe('the workflows', () => {
 
   it('have no write permission unless a job has it', () => {
     for (const text of texts) expect((parse(text) as Workflow).permissions).to.deep.equal({ contents: 'read' });
+  });
+
+  it('have a time limit for each job', () => {
+    for (const text of texts)
+      for (const job of Object.values((parse(text) as Workflow).jobs))
+        expect(job['timeout-minutes']).to.be.within(1, 60);
   });
 
   it('run all tests on the Node.js of the executables for Linux too', () => {
