@@ -1,6 +1,6 @@
 /**
- * Builds the executables into dist/bin, or into bin of the folder in the first argument. Each is one file that runs on
- * every machine with Node.js.
+ * Builds the executables into dist/bin, and their modules into dist/lib, or into the folder in the first argument. They
+ * run on every machine with Node.js.
  */
 import { cp, rm } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';

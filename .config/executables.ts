@@ -9,7 +9,7 @@ import { join, matchesGlob } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { explainingPages } from '../cmd/cli/explanations.ts';
 import { plugins } from '../cmd/cli/programChoice.ts';
-import { bundle, bundleWorkers, findCommit } from './bundle.ts';
+import { bundlePrograms, bundleWorkers, findCommit } from './bundle.ts';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 
@@ -34,7 +34,7 @@ interface Place {
   readonly cache: string;
 }
 
-/** Returns the folder with `bin`, and with `workers.json`, from which tests start worker threads. */
+/** Returns the folder with `bin` and `lib`, and with `workers.json`, from which tests start worker threads. */
 export function buildExecutables(): Promise<string> {
   return makeOnce({ top: root, commit: findCommit, cache: join(root, 'node_modules/.cache/executables') }, build);
 }
@@ -92,20 +92,11 @@ async function removeUnused(cache: string): Promise<void> {
 }
 
 async function build(folder: string): Promise<void> {
-  await mkdir(join(folder, 'bin'));
-  // The package.json of the project makes files without an extension ES modules.
-  await writeFile(join(folder, 'package.json'), '{ "type": "commonjs" }\n');
-  for (const name of Object.values(plugins).map((plugin) => `oc-${plugin}`)) {
-    const outfile = join(folder, 'bin', name);
-    const inputs = await bundle(`cmd/${name}.ts`, outfile);
-    const other = inputs.find(
-      (path) => !/(?:^|\/)node_modules\/|:/.test(path) && !sources.some((each) => matchesGlob(path, each)),
-    );
-    if (other !== undefined) throw new Error(`${other} is part of ${name}, and no source of executables.ts`);
-    await chmod(outfile, 0o755);
-    // On the path there are executables only.
-    await rename(`${outfile}.LEGAL.txt`, join(folder, `${name}.LEGAL.txt`));
-  }
+  const names = Object.values(plugins).map((plugin) => `oc-${plugin}`);
+  const other = (await bundlePrograms(names, folder)).find(
+    (path) => !/(?:^|\/)node_modules\/|:/.test(path) && !sources.some((each) => matchesGlob(path, each)),
+  );
+  if (other !== undefined) throw new Error(`${other} is part of the programs, and no source of executables.ts`);
   await writeFile(join(folder, 'workers.json'), JSON.stringify(await bundleWorkers()));
 }
 

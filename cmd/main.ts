@@ -3,7 +3,6 @@ import { format } from 'node:util';
 import { setFlagsFromString } from 'node:v8';
 import { messageOf, PluginError } from '#errors';
 import { toLine } from '#text';
-import manifest from '../package.json' with { type: 'json' };
 import type { Command, Program } from './cli/command.ts';
 import { isCompleter, nameAsCalled } from './cli/programChoice.ts';
 import { completionWord, execute } from './execute.ts';
@@ -14,8 +13,6 @@ import { completionWord, execute } from './execute.ts';
  */
 export async function runMain(program: Program, argv: readonly string[] = process.argv.slice(2)): Promise<never> {
   const { stdout, stderr, env: environment } = process;
-  const oldNode = findOldNode();
-  if (oldNode !== undefined) fail(oldNode);
   const executable = process.argv[1] ?? process.execPath;
   let hear: (text: string) => void = () => undefined;
   capturePackageOutput((text) => {
@@ -60,14 +57,6 @@ export async function runMain(program: Program, argv: readonly string[] = proces
       onUnfinished: (message) => void (unfinished = message),
     }).catch((error: unknown) => fail(toLine(messageOf(error)))),
   );
-}
-
-/** Returns a message if this Node.js is too old: it lacks globals that errors are handled with. */
-function findOldNode(): string | undefined {
-  const least = /\d+/.exec(manifest.engines.node)?.[0] ?? '0';
-  if (Number.parseInt(process.versions.node, 10) >= Number(least)) return undefined;
-  const message = `this is Node.js ${process.versions.node}, and version ${least} or newer is needed`;
-  return `${message}\nhint: Put a newer 'node' first on the path.`;
 }
 
 /**

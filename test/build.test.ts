@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { copyFile, mkdtemp, readdir, rm, stat, writeFile } from 'node:fs/promises';
+import { copyFile, cp, mkdir, mkdtemp, readdir, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -16,6 +16,7 @@ const root = fileURLToPath(new URL('..', import.meta.url));
 
 describe('npm run build', () => {
   let folder: string;
+  const environment = { PATH: `${join(root, 'node_modules/.bin')}:/usr/bin:/bin` };
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), 'oc-disconnected-'));
     await execute(process.execPath, ['.config/build.ts', `${folder}/dist`], { cwd: root });
@@ -33,15 +34,28 @@ describe('npm run build', () => {
     ['oc-adm_release_mirror_config', /^Mirror a release/],
     ['oc-adm_mirror_registry', /^Inspect and upgrade the mirror registry/],
   ] as const) {
-    it(`makes ${name} of one file that runs by itself in any folder`, async () => {
+    it(`makes ${name}, which runs through a link to it in any folder that has bin and lib`, async () => {
       const alone = await mkdtemp(join(folder, 'alone-'));
-      await copyFile(join(folder, 'dist/bin', name), join(alone, name));
-      const environment = { PATH: `${join(root, 'node_modules/.bin')}:/usr/bin:/bin` };
+      await cp(join(folder, 'dist'), join(alone, 'copy'), { recursive: true });
+      await symlink(join('copy/bin', name), join(alone, name));
       const { stdout, stderr } = await execute(join(alone, name), ['--help'], { cwd: alone, env: environment });
       expect(stdout).to.match(help);
       expect(stderr).to.equal('');
       const version = await execute(join(alone, name), ['--version'], { cwd: alone, env: environment });
       expect(version.stdout).to.match(/^\d+\.\d+\.\d+\S*( \(commit [0-9a-f]{12}\+?\))?\n$/);
+    });
+
+    it(`makes ${name} say that it needs lib, if it is copied without it`, async () => {
+      const alone = await mkdtemp(join(folder, 'alone-'));
+      await mkdir(join(alone, 'bin'));
+      await copyFile(join(folder, 'dist/bin', name), join(alone, 'bin', name));
+      const failure: unknown = await execute(join(alone, 'bin', name), { env: environment }).catch(
+        (error: unknown) => error,
+      );
+      expect(failure).to.include({ code: 1, stdout: '' });
+      expect(failure)
+        .to.have.property('stderr')
+        .that.includes(`error: ${join(alone, 'lib', name)}.js is missing\nhint:`);
     });
 
     it(`makes ${name} report a version of Node.js that is too old`, async () => {

@@ -12,8 +12,8 @@ export const explainingPages = [
   ...(['how-to/update-stands-still.md', 'screen-codes.md'] as const),
 ] as const;
 
-/** The texts of these pages in a built executable, in their order, which the build defines. It is undefined in the sources. */
-declare const __EXPLAINING_PAGES__: readonly string[] | undefined;
+/** The texts of these pages in a built executable, in their order, as JSON, which the build defines. It is undefined in the sources. */
+declare const __EXPLAINING_PAGES__: string | undefined;
 
 /** A name that a page explains. */
 interface Topic {
@@ -73,7 +73,7 @@ export function findTopics(text: string): readonly Topic[] {
 }
 
 function readPages(): readonly string[] {
-  if (typeof __EXPLAINING_PAGES__ === 'object') return __EXPLAINING_PAGES__;
+  if (typeof __EXPLAINING_PAGES__ === 'string') return JSON.parse(__EXPLAINING_PAGES__) as string[];
   return explainingPages.map((path) => readFileSync(new URL(`../../docs/${path}`, import.meta.url), 'utf8'));
 }
 

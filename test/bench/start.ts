@@ -31,7 +31,7 @@ try {
     const packaged = () => measure([join(folder, name), '--help']);
     const built = () => measure([process.execPath, `${folder}/built/bin/${name}`, '--help']);
     const node = () => measure([process.execPath, '-e', '0']);
-    await race(`${name} --help`, { packaged, 'the built file on Node.js': built, 'node -e 0': node }, times);
+    await race(`${name} --help`, { packaged, 'the built one on Node.js': built, 'node -e 0': node }, times);
   }
 } finally {
   await rm(folder, { recursive: true, force: true });

@@ -5,7 +5,7 @@ import { startWorker } from '../workerThread.ts';
 import type { FromDigestWorker, ToDigestWorker } from './digestWorker.ts';
 import type { ArchiveDigests, Volume } from './volumes.ts';
 
-/** The code of the digest thread in a build of one file. */
+/** The code of the digest thread in a built program. */
 declare const __DIGEST_WORKER_SOURCE__: string | undefined;
 
 /** Computes the digests of an archive and of its volumes as VolumeHash does, in a separate thread. */

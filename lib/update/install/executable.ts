@@ -18,7 +18,7 @@ export interface Executable {
 const elfMachines: Readonly<Record<number, NodeArchitecture | undefined>> = { 62: 'amd64', 183: 'arm64' };
 
 /**
- * The smallest executable that `npm run package` builds, in bytes. It includes Node.js, unlike a single-file script.
+ * The smallest executable that `npm run package` builds, in bytes. It includes Node.js.
  */
 const smallest = 20 * 1024 * 1024;
 

@@ -13,8 +13,8 @@ export type RunExecutable = (
 ) => Promise<{ readonly code: number | null; readonly stdout: string; readonly stderr: string }>;
 
 /**
- * The tests of a built executable with its packages for signatures, clusters and certificates. They are compressed in
- * it and read on first use.
+ * The tests of a built executable with its packages for signatures, clusters and certificates. They are read on
+ * first use.
  */
 export function describeCarriedPackages(start: RunExecutable): void {
   describe('makes programs that can', () => {
