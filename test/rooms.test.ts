@@ -49,7 +49,7 @@ const foreignOptions = new Set(
   hostCommands hostStorage imageServing imageStorage images installerRelease load loginScreen media
   metricsObjects migration mirrorKeeper mirrorUnit missingUnits nodeShell operatorCheck
   osImageStreamWrite plan postgres privateMounts readiness registryRelease releaseList replacedImages
-  reportWriter restart rolloutStep secrets serverSideApply shell storeRepair strandedImages uninstall
+  reportWriter restart rolloutStep secrets serverSideApply shell storeRepair uninstall
   updateRequest updateService
   `.split(/\s+/),
 );

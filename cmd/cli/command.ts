@@ -27,7 +27,7 @@ export interface Option {
   /** A phrase for the help. It begins with a capital letter, and has no full stop. */
   readonly describe: string;
   readonly alias?: string | readonly string[];
-  /** A name of earlier versions, which is accepted but not shown. */
+  /** A name of another program for it, such as `--filename` of oc. It is accepted but not shown. */
   readonly hiddenAlias?: string;
   /** May be given several times. The values are then an array, which is empty by default. */
   readonly repeatable?: true;

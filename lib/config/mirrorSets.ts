@@ -63,8 +63,8 @@ export function convertMirrorSet({ path, object }: ConfigManifest, kind: MirrorS
   return { path, object: { ...rest, apiVersion, kind: name, spec: { [field]: entries } } };
 }
 
-/** The name of mirror sets, or its prefix. */
-const sharedName = 'release-mirror';
+/** The beginning of the names of mirror sets. */
+const namePrefix = 'release-mirror';
 
 /**
  * Returns the mirror set that redirects a cluster to mirrors. Sorts the sources, and keeps the order of the mirrors.
@@ -74,7 +74,7 @@ const sharedName = 'release-mirror';
 export function mirrorSetManifest(kind: MirrorSetKind | 'itms', sources: readonly MirroredSource[]): ConfigManifest {
   const id = hexOf(digestOf(Buffer.from(JSON.stringify(mergeSources(sources))))).slice(0, 8);
   const path = `config/mirrors/${mirrorSetKinds[kind].kind.toLowerCase()}-${id}.yaml`;
-  return { path, object: makeObject(kind, sources, `${sharedName}-${id}`) };
+  return { path, object: makeObject(kind, sources, `${namePrefix}-${id}`) };
 }
 
 /**
@@ -88,14 +88,6 @@ export function mirrorSetManifests({ kind, sources, additional }: Mirrors): Conf
     ['itms', kind === 'icsp' ? [] : additional.tag],
   ] as const;
   return sets.flatMap(([each, entries]) => (entries.length > 0 ? [mirrorSetManifest(each, entries)] : []));
-}
-
-/** Returns the mirror set with the name of earlier versions: one for all mirrors. */
-export function sharedMirrorSetManifest(kind: MirrorSetKind, sources: readonly MirroredSource[]): ConfigManifest {
-  return {
-    path: `config/mirrors/${mirrorSetKinds[kind].kind.toLowerCase()}.yaml`,
-    object: makeObject(kind, sources, sharedName),
-  };
 }
 
 /** Lists the repositories that a mirror set leads to; none for another object. */

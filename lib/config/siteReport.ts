@@ -196,7 +196,7 @@ export interface SiteReport {
   readonly version: string;
   readonly arch: string;
   readonly channel: string;
-  /** The ID of the cluster; absent in reports of earlier versions of this program, and in the text form. */
+  /** The ID of the cluster; absent in the text form. */
   readonly cluster?: string;
   /** The public key with which the installation signs its reports, in PEM form; absent if it signs none. */
   readonly reportKey?: string;
@@ -209,7 +209,7 @@ export interface SiteReport {
     readonly completed?: string;
   }[];
   readonly nodes: readonly SiteNode[];
-  /** The fields below are absent in reports of earlier versions of this program, and in the text form. */
+  /** The fields below are absent in the text form. */
   readonly pools?: readonly SitePool[];
   /** The feature set of the cluster, and single feature gates that it changes. */
   readonly featureGates?: {

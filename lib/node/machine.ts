@@ -2,7 +2,6 @@
 export {
   drillFile,
   executablePath,
-  formerStorePath,
   holdFile,
   mirrorFile,
   mirrorFolder,
@@ -15,7 +14,6 @@ export {
   screenFile,
   screenFolder,
   screenLinks,
-  storageFile,
   type Host,
 } from './machine/host.ts';
 export { HostCommands, isClockSynchronized, type Scope } from './machine/hostCommands.ts';

@@ -2,9 +2,9 @@ import { existsSync } from 'node:fs';
 import { copyFile, mkdir, mkdtemp, readdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
-import { formerStorePath, holdFile, pinFile } from '../../lib/node/machine/host.ts';
+import { holdFile, pinFile } from '../../lib/node/machine/host.ts';
 import { SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
-import type { SimulatedNode } from '../fakes/cluster/simulatedNode.ts';
+import { additionalStorePath, type SimulatedNode } from '../fakes/cluster/simulatedNode.ts';
 import { requireRoot } from '../support/archive/storeReader.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { requireLoopDevices, type Drive } from '../support/loopDevice.ts';
@@ -22,12 +22,12 @@ const names = { whole: '4.18.4-x86-64', delta: '4.19.5-x86-64' };
 interface NodeState {
   readonly name: string;
   readonly mainStore: readonly string[];
-  readonly formerStore: string;
+  readonly additionalStore: string;
   readonly pins: string;
   readonly systemctl: readonly string[];
 }
 
-describe('a cluster that cannot pin images itself, with an additional store of an earlier version', function () {
+describe('a cluster that cannot pin images itself, with an additional store', function () {
   requirePeer(this, 'skopeo', 'podman');
   let whole: TestBundle;
   let delta: TestBundle;
@@ -94,7 +94,7 @@ describe('a cluster that cannot pin images itself, with an additional store of a
   const stateOf = async (node: SimulatedNode): Promise<NodeState> => ({
     name: node.name,
     mainStore: await seenOn(node, ...['--storage-opt', 'additionalimagestore=', '--root=/var/lib/containers/storage']),
-    formerStore: await readFile(node.pathOf(join(formerStorePath, 'overlay-images/images.json')), 'utf8').catch(
+    additionalStore: await readFile(node.pathOf(join(additionalStorePath, 'overlay-images/images.json')), 'utf8').catch(
       () => '[]',
     ),
     pins: await readFile(node.pathOf(pinFile), 'utf8'),
@@ -173,8 +173,8 @@ describe('a cluster that cannot pin images itself, with an additional store of a
       expect(mainStore, name).to.include.members(pullspecsOf(whole.release));
   });
 
-  it('loads nothing into the additional store, which may be removed', () => {
-    for (const { name, formerStore } of first.nodes) expect(formerStore, name).to.equal('[]');
+  it('loads nothing into the additional store', () => {
+    for (const { name, additionalStore } of first.nodes) expect(additionalStore, name).to.equal('[]');
   });
 
   it('pins the images on each node', () => {

@@ -105,7 +105,7 @@ function listSiteBlockers(site: SiteReport, releases: readonly PathRelease[]): s
   ];
 }
 
-/** Returns what the report says about gates of operators; undefined for a report of an earlier version. */
+/** Returns what the report says about gates of operators; undefined for a report in text form. */
 function conditionsOf({ gateConditions: known }: SiteReport): GateConditions | undefined {
   return (
     known && {

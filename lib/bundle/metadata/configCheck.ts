@@ -2,12 +2,7 @@ import { dirname } from 'node:path/posix';
 import { catalogSourceManifest, clusterCatalogManifest } from '#config/catalogSource';
 import { registryAuthorityConfigMap, registryAuthorityPath } from '#config/certificateAuthority';
 import { formatManifest, type ConfigManifest, type UnknownObject } from '#config/manifest';
-import {
-  mirrorSetManifest,
-  sharedMirrorSetManifest,
-  type MirroredSource,
-  type MirrorSetKind,
-} from '#config/mirrorSets';
+import { mirrorSetManifest, type MirroredSource, type MirrorSetKind } from '#config/mirrorSets';
 import { annotatedVersion, signatureConfigMap, signatureLabel } from '#config/signatures';
 import { updateServiceManifests } from '#config/updateService';
 import {
@@ -294,11 +289,10 @@ function rebuildSet(
   const foreign = sources.find(({ source }) => !repositories.has(source) && !repositories.has(`${dirname(source)}/`));
   if (foreign) return `is for ${foreign.source.slice(0, 200)}, which is not a repository of this release`;
   const registries = sources.flatMap(({ mirrors }) => mirrors.map((mirror) => parseRepository(mirror).registry));
-  // Earlier versions had one name for all mirror sets.
-  const shared = kind === 'itms' ? [] : [sharedMirrorSetManifest(kind, sources)];
-  const manifests = [mirrorSetManifest(kind, sources), ...shared];
-  const manifest = manifests.find((each) => each.path === path);
-  return manifest ? { manifest, registries: [...new Set(registries)] } : 'has another name than its content';
+  const manifest = mirrorSetManifest(kind, sources);
+  return manifest.path === path
+    ? { manifest, registries: [...new Set(registries)] }
+    : 'has another name than its content';
 }
 
 function rebuildService({ spec }: UnknownObject): MirrorManifest | string {

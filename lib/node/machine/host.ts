@@ -56,9 +56,6 @@ export const holdFile = `${crioFile}.d/zz-oc-upgrade-bundle-hold.conf`;
 /** The list of the machine config operator, for PinnedImageSets (pkg/daemon/pinned_image_set.go). */
 export const clusterPinFile = `${crioFile}.d/50-pinned-images`;
 
-/** The additional image store that earlier versions added to nodes. */
-export const formerStorePath = '/var/lib/shared/oc-upgrade-bundle/store';
-
 /** The folder of an agent on its node: its executable and its state. */
 export const nodeStateFolder = '/var/lib/oc-upgrade-bundle';
 

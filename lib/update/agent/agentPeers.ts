@@ -220,7 +220,7 @@ export class AgentPeers {
     return leases.flatMap((lease) => {
       const { node: name = '', report: { origin, base } = {} } = readReport(lease) ?? {};
       if (content === 'base' && base !== 'offered') return [];
-      // An agent of an earlier version serves plain HTTP, until the DaemonSet replaces it.
+      // A report is not trusted. Agents talk by TLS only.
       return origin?.startsWith('https://') && name !== this.#node ? [{ name, origin }] : [];
     });
   }

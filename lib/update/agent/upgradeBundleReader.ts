@@ -38,7 +38,7 @@ export class UpgradeBundleReader {
     if (this.#unchanged) return this.#unchanged;
     const columns = await this.#cluster.listColumns(apiVersion, kind);
     const rows = columns?.rows.map(readRow);
-    // The definition may be of an earlier version, without these columns.
+    // Another build of the program may have installed a definition without these columns.
     if (!rows?.every((row) => row !== undefined)) return this.#listWhole();
     const bundles = await Promise.all(rows.map(async (row) => ({ ...row, bundle: await this.#read(row) })));
     this.#known = new Map(bundles.flatMap(({ key, bundle }) => (bundle ? [[key, bundle]] : [])));

@@ -110,24 +110,6 @@ export function agentAccess(): AccountObject[] {
   ];
 }
 
-/**
- * The former access of agents, from versions in which the controller had no account of its own. `install` removes it.
- */
-export const formerAccess: readonly {
-  apiVersion: string;
-  kind: string;
-  metadata: { name: string; namespace?: string };
-}[] = [
-  ...['ClusterRoleBinding', 'ClusterRole'].map((kind) => formerObject(kind, {})),
-  ...[agentNamespace, 'openshift-config-managed', 'default'].flatMap((namespace) =>
-    ['RoleBinding', 'Role'].map((kind) => formerObject(kind, { namespace })),
-  ),
-];
-
-function formerObject(kind: string, place: { namespace?: string }) {
-  return { apiVersion: 'rbac.authorization.k8s.io/v1', kind, metadata: { name: agentNamespace, ...place } };
-}
-
 type AccountObject = AccessObject | Written<'ServiceAccount'>;
 
 function accountObjects(account: Account, ...rules: AccountRules): AccountObject[] {

@@ -83,7 +83,6 @@ export function cleaningSet(agents: KubernetesObject, options: CleanupOptions): 
       template: {
         metadata: keep(fieldsOf(template['metadata']), ['labels', 'annotations']),
         spec: {
-          // Agents of earlier versions were on every node.
           ...agentPlacement,
           ...keep(pod, ['serviceAccountName', 'priorityClassName', 'hostPID', 'tolerations']),
           terminationGracePeriodSeconds: 1,

@@ -56,9 +56,7 @@ if [ -z "$EXECUTABLE" ]; then
   exit 1
 fi
 size=SIZE_OF_EXECUTABLE_$(uname -m)
-size=\${!size-}
-# An earlier version installed no size.
-[ -n "$size" ] || size=268435456
+size=\${!size}
 limit=60
 matches() {
   echo "$EXECUTABLE  $1" | sha256sum --check --status 2>/dev/null

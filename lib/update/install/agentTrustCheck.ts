@@ -27,7 +27,7 @@ export async function checkAgents(
   });
   const read = evidence && (await readAgentVersion(cluster));
   if (read && !read.formats.includes(evidence.formatVersion)) {
-    const { version = 'of an earlier version', formats } = read;
+    const { version, formats } = read;
     throw new PluginError(
       'unsupported',
       `the agents (${version}) would refuse the bundle: its format is ${evidence.formatVersion}, and they read ${formats.join(' and ')}`,

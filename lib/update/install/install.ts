@@ -11,22 +11,21 @@ import type { Cluster } from '#cluster/client';
 import { type ObjectReference, listServed } from '#cluster/objects';
 import type { Written, KubernetesObject } from '#config/manifest';
 import type { Context } from '#context';
-import { ignoring, isPluginError, PluginError, nameSome } from '#errors';
+import { isPluginError, PluginError, nameSome } from '#errors';
 import { fieldsOf, textOf } from '#fields';
 import { checkImageRetention } from '#readiness/nodes';
 import type { WaitOptions } from '#waiting';
 import { metricsToken } from '../agent/agentMetrics.ts';
 import { awaitMirrors, installMirror, type MirrorChoice } from '../mirror/mirrorInstallation.ts';
-import { reportKind } from '../record/nodeReport.ts';
 import { agentNamespace } from '../record/upgradeBundle.ts';
 import { makeReportKey, reportKeySecret, reportMap } from '../report/reportKey.ts';
-import { formerAccess, reportReferences } from './agentAccess.ts';
+import { reportReferences } from './agentAccess.ts';
 import { tokenSecret } from './agentObjects.ts';
 import { startAgents, type StartupOptions } from './agentStartup.ts';
 import { planInstallation, type InstallationOptions } from './installation.ts';
 import { metricsReferences, metricsSecret } from './metricsObjects.ts';
 import { pullPolicyReferences } from './pullPolicyAdmission.ts';
-import { hasStore, installRetention, planRetention } from './retention.ts';
+import { installRetention, planRetention } from './retention.ts';
 
 /** Options of an installation. */
 export interface InstallOptions extends InstallationOptions, ApplyOptions {
@@ -42,7 +41,7 @@ export interface InstallOptions extends InstallationOptions, ApplyOptions {
 export interface InstallResult {
   readonly objects: readonly AppliedObject[];
   /**
-   * Objects of an earlier version that are not needed any more and were removed; in a dry run, the objects to remove.
+   * Objects of an earlier installation that these options do not need, and were removed; in a dry run, those to remove.
    */
   readonly removed: readonly ObjectReference[];
   /** The number of nodes with a ready agent; undefined if the caller did not wait. */
@@ -75,7 +74,6 @@ export async function planManifests(
 export async function install(cluster: Cluster, options: InstallOptions, context: Context): Promise<InstallResult> {
   const objects = await planInstallation(cluster, options, context);
   const unneeded = [
-    ...formerAccess,
     ...(options.metrics ? [] : metricsReferences),
     ...(options.admission ? [] : pullPolicyReferences),
     ...(options.reports ? [] : reportReferences),
@@ -86,7 +84,6 @@ export async function install(cluster: Cluster, options: InstallOptions, context
     ...(options.reports ? [reportKeySecret, reportMap] : []),
   ];
   if (options.dryRun !== 'client') await requireRights(cluster, [...objects, ...tokens], unneeded);
-  await warnOfStore(cluster, context);
   const { retention } = options;
   const keeping = retention ? await installRetention(cluster, options, retention, context) : [];
   if (!retention) await warnOfLostImages(cluster, context);
@@ -98,9 +95,7 @@ export async function install(cluster: Cluster, options: InstallOptions, context
     ...(await makeTokens(cluster, options)),
     ...(options.reports ? await makeReportKey(cluster, options) : []),
   ];
-  // The agents already have the new access.
   const removed = await deleteObjects(cluster, unneeded, options, context);
-  await deleteObjects(cluster, await listFormerReports(cluster), options, context);
   const agents = await applyObjects(cluster, sets, options, context).catch((error: unknown) => {
     // In a dry run, their namespace does not exist yet.
     if (options.dryRun && isPluginError(error, 'not-found')) return sets.map(asCreated);
@@ -113,22 +108,6 @@ export async function install(cluster: Cluster, options: InstallOptions, context
   if (options.mirror) all.push(...(await installMirror(cluster, options, options.mirror, context)));
   if (options.mirror && !options.dryRun) await awaitMirrors(cluster, options.mirror, context);
   return { objects: all, removed, ...(pods && { nodes: pods.length }) };
-}
-
-async function warnOfStore(cluster: Cluster, context: Context): Promise<void> {
-  // The installation itself needs no right to read MachineConfigs.
-  if (!(await hasStore(cluster).catch(ignoring('denied')))) return;
-  const words =
-    'the nodes have an additional image store of an earlier version. This version loads into the main stores: remove the ' +
-    'other one as docs/how-to/update-without-a-registry.md says';
-  context.log('warn', words);
-}
-
-/** Lists the reports of versions whose agents wrote them beside the Lease of the controller. */
-async function listFormerReports(cluster: Cluster): Promise<ObjectReference[]> {
-  const { apiVersion, kind, labelSelector } = reportKind;
-  const leases = await cluster.list(apiVersion, kind, { namespace: agentNamespace, labelSelector });
-  return leases.map(({ metadata: { name } }) => ({ apiVersion, kind, metadata: { name, namespace: agentNamespace } }));
 }
 
 async function warnOfLostImages(cluster: Cluster, context: Context): Promise<void> {

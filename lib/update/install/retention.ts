@@ -1,12 +1,10 @@
 import { type ApplyOptions, deleteObjects, applyObjects, type AppliedObject } from '#cluster/apply';
 import type { Cluster } from '#cluster/client';
 import { isSelected, type StoredObject, referenceOf, type ObjectReference, readMatching } from '#cluster/objects';
-import type { KubernetesObject } from '#config/manifest';
 import type { Context } from '#context';
 import { PluginError } from '#errors';
 import { fieldsAt, listOf, textOf } from '#fields';
-import { formerStorePath, storageFile } from '#node/machine';
-import { readConfigFile, retention, poolRoles, roleLabel, selectorOf } from '#readiness/nodes';
+import { retention, poolRoles, roleLabel, selectorOf } from '#readiness/nodes';
 import type { WaitOptions } from '#waiting';
 import {
   awaitThat,
@@ -25,22 +23,12 @@ import {
 
 const machines = 'machineconfiguration.openshift.io/v1';
 
-/** The file with which earlier versions made the machine config operator create an additional store. */
-const markerPath = `${formerStorePath}/.managed`;
-
-const configName = /^98-(.+)-oc-upgrade-bundle-store$/;
+const configName = /^98-.+-oc-upgrade-bundle-store$/;
 
 const restartRuntime: readonly FileAction[] = [{ type: 'Restart', restart: { serviceName: 'crio.service' } }];
 
-/**
- * The files that change on nodes without a reboot or a drain. The first two are those of an additional store of an
- * earlier version, which uninstallation removes.
- */
-const policyFiles: readonly FilePolicy[] = [
-  { path: markerPath, actions: [{ type: 'None' }] },
-  { path: storageFile, actions: restartRuntime },
-  { path: retention.path, actions: restartRuntime },
-];
+/** The files that change on nodes without a reboot or a drain. */
+const policyFiles: readonly FilePolicy[] = [{ path: retention.path, actions: restartRuntime }];
 
 /** The objects that make nodes keep their images. The policy must be in force before the others are applied. */
 export interface RetentionObjects {
@@ -48,34 +36,9 @@ export interface RetentionObjects {
   readonly configs: readonly FilesConfig[];
 }
 
-/** Returns whether an object adds an additional store to nodes, as earlier versions did. */
-function addsStore(object: KubernetesObject): boolean {
-  return object.kind !== 'MachineConfig' || readConfigFile(object, markerPath) !== undefined;
-}
-
-/** Returns whether an earlier version added an additional store to the nodes. */
-export async function hasStore(cluster: Cluster): Promise<boolean> {
-  return (await listOwn(cluster)).some(addsStore);
-}
-
 /**
- * Reads the MachineConfigs and ContainerRuntimeConfigs of installations, also for pools that no longer exist. Finds them
- * by their metadata, because each rendered MachineConfig has megabytes.
- */
-async function listOwn(cluster: Cluster): Promise<StoredObject[]> {
-  const objects = await Promise.all([
-    readMatching(cluster, machines, 'ContainerRuntimeConfig', ({ metadata }) =>
-      metadata.name.startsWith('oc-upgrade-bundle-store-'),
-    ),
-    readMatching(cluster, machines, 'MachineConfig', ({ metadata }) => configName.test(metadata.name)),
-  ]);
-  return objects.flat();
-}
-
-/**
- * Returns the objects with the CRI-O setting that keeps images, for each role of pools. Leaves out roles with an
- * additional store of an earlier version: their objects have the setting too. Throws `unsupported` before OpenShift
- * 4.17, where a change of this file reboots every node.
+ * Returns the objects with the CRI-O setting that keeps images, for each role of pools. Throws `unsupported` before
+ * OpenShift 4.17, where a change of this file reboots every node.
  */
 export async function planRetention(cluster: Cluster): Promise<RetentionObjects> {
   const { version = '' } = (await cluster.clusterVersion()) ?? {};
@@ -88,11 +51,9 @@ export async function planRetention(cluster: Cluster): Promise<RetentionObjects>
       },
     );
   }
-  const stores = (await listOwn(cluster)).filter(addsStore).map(({ metadata }) => metadata.name);
-  const configs = poolRoles(await listPools(cluster)).map((role) => describeConfig(role));
   return {
     policy: { ...disruptionPolicy, spec: { nodeDisruptionPolicy: { files: policyFiles } } },
-    configs: configs.filter(({ metadata }) => !stores.includes(metadata.name)),
+    configs: poolRoles(await listPools(cluster)).map((role) => describeConfig(role)),
   };
 }
 
@@ -133,28 +94,24 @@ export async function installRetention(
 }
 
 /**
- * Removes an additional store of an earlier version from the configuration of the nodes, while the policy keeps them
- * from rebooting. The folder of the store stays on the nodes, because containers may run from it. The policy and the
- * setting that keeps images stay unless `removePins`; the policy also without timeouts. Returns the removed objects.
- * Throws `not-ready` with the pool that is not ready.
+ * Removes the setting that keeps images from the nodes, while the policy keeps them from rebooting, and then the policy.
+ * Without `wait`, the policy stays. Returns the removed MachineConfigs. Throws `not-ready` with the pool that is not
+ * ready.
  */
-export async function removeStore(
+export async function removeRetention(
   cluster: Cluster,
-  { dryRun, removePins }: Pick<ApplyOptions, 'dryRun'> & { readonly removePins: boolean },
+  { dryRun }: Pick<ApplyOptions, 'dryRun'>,
   wait: WaitOptions | undefined,
   context: Context,
 ): Promise<readonly ObjectReference[]> {
-  const objects = await listOwn(cluster);
-  const changed = removePins ? [] : objects.filter((each) => each.kind === 'MachineConfig' && addsStore(each));
-  const kept = changed.map(({ metadata }) => describeConfig(metadata.name.replace(configName, '$1')));
-  const going = objects.filter(({ kind }) => removePins || kind !== 'MachineConfig').map(referenceOf);
-  const gone = await deleteObjects(cluster, going, { dryRun }, context);
-  if (!dryRun) await applyObjects(cluster, kept, { overwrite: true }, context);
-  if (gone.length + kept.length === 0 || dryRun || !wait) return gone;
-  const isDone: typeof hasFiles = (...of) => hasFiles(...of) === kept.length > 0;
+  // Also for pools that no longer exist. By their metadata, because each rendered MachineConfig has megabytes.
+  const own = await readMatching(cluster, machines, 'MachineConfig', ({ metadata }) => configName.test(metadata.name));
+  const gone = await deleteObjects(cluster, own.map(referenceOf), { dryRun }, context);
+  if (gone.length === 0 || dryRun || !wait) return gone;
+  const isDone: typeof hasFiles = (...of) => !hasFiles(...of);
   await awaitThat(() => findLatePool(cluster, isDone), wait, context);
   // An empty spec removes the fields that we applied. Fields of other managers stay.
-  if (kept.length === 0) await cluster.apply({ ...disruptionPolicy, spec: {} } satisfies DisruptionPolicy);
+  await cluster.apply({ ...disruptionPolicy, spec: {} } satisfies DisruptionPolicy);
   return gone;
 }
 

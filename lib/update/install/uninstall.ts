@@ -11,12 +11,10 @@ import { removeMirror } from '../mirror/mirrorInstallation.ts';
 import { listRecords } from '../record/bundleRecord.ts';
 import { hasEnded, phaseOf } from '../record/upgradeBundle.ts';
 import { reportKeySecret, reportMap } from '../report/reportKey.ts';
-import { formerAccess } from './agentAccess.ts';
 import { cleaningSet, type CleanupOptions } from './agentCleanup.ts';
 import { agentObjects, tokenSecret } from './agentObjects.ts';
 import { agentSet, controllerSet, surveyAgents } from './agentSurvey.ts';
-import { hasStore, removeStore } from './retention.ts';
-import { requireMainImages } from './strandedImages.ts';
+import { removeRetention } from './retention.ts';
 
 /** Options of an uninstallation. */
 export interface UninstallOptions extends Pick<ApplyOptions, 'dryRun'> {
@@ -36,8 +34,8 @@ export interface UninstallOptions extends Pick<ApplyOptions, 'dryRun'> {
 /**
  * Removes an installation: the agents and their files on the nodes, but no image; then every object with the
  * UpgradeBundles and, if requested, pins. Restores objects that a running update has paused. Returns the removed
- * objects. Throws `conflict` while an update runs or if images of the running release are only in the additional store,
- * `not-ready` with the nodes that are not clean. Also throws `not-ready` for what is not gone. A second run resumes.
+ * objects. Throws `conflict` while an update runs, and `not-ready` with the nodes that are not clean or the object that is
+ * not gone. A second run resumes.
  */
 export async function uninstallAgents(
   cluster: Cluster,
@@ -53,10 +51,6 @@ export async function uninstallAgents(
       settings: ['force'],
     });
   }
-  if (await hasStore(cluster)) {
-    if (options.force) context.log('warn', lossWarning);
-    else await requireMainImages(cluster);
-  }
   // The nodes must not ask mirrors that are gone.
   const wait = timeout === undefined ? undefined : { timeout, interval };
   const mirrors = await removeMirror(cluster, { dryRun }, wait, context);
@@ -64,7 +58,7 @@ export async function uninstallAgents(
   // that is removed from the nodes.
   const controllers = await deleteObjects(cluster, [controllerSet], { dryRun }, context);
   if (dryRun === undefined && timeout !== undefined) await cleanNodes(cluster, { ...options, timeout }, context);
-  const store = await removeStore(cluster, options, wait, context);
+  const retention = options.removePins ? await removeRetention(cluster, options, wait, context) : [];
   const pins = options.removePins ? await listOwnSets(cluster) : [];
   // In reverse order, because earlier objects are needed by later ones. Fields do not matter for a deletion.
   const objects = agentObjects({
@@ -78,7 +72,6 @@ export async function uninstallAgents(
     ...pins,
     ...bundles,
     ...objects,
-    ...formerAccess,
     { apiVersion: 'v1', kind: 'Secret', metadata: tokenSecret },
     ...[reportKeySecret, reportMap],
   ];
@@ -92,11 +85,8 @@ export async function uninstallAgents(
     const slow = objects.filter(({ kind }) => kind === 'Namespace' || kind === 'CustomResourceDefinition');
     for (const each of slow) await awaitGone(cluster, referenceOf(each), { ...options, timeout }, context);
   }
-  return [...mirrors, ...controllers, ...store, ...gone].map(referenceOf);
+  return [...mirrors, ...controllers, ...retention, ...gone].map(referenceOf);
 }
-
-const lossWarning =
-  'the additional store is removed from the configuration of the nodes: images that are only there can no longer start';
 
 function isSame(a: ObjectReference, b: ObjectReference): boolean {
   return a.kind === b.kind && a.metadata.name === b.metadata.name;

@@ -68,7 +68,7 @@ interface Evidence {
   readonly signatures: SignaturesByDigest;
   /** What was read of the releases and their operating systems: manifests, configurations, layers with the payload. */
   readonly contents: ReadonlyMap<Digest, Buffer>;
-  /** Agents of an earlier version did not keep it. */
+  /** Undefined for a bundle that is a directory. */
   readonly outline?: BundleOutline | undefined;
 }
 
@@ -139,8 +139,6 @@ export async function readFacts(
     const content = new Overlay(file, undefined, contents);
     const releases = await checkReleases({ path: file, metadata, content, signatures }, trust, context);
     const streams = await readAllStreams(releases, content, context);
-    // Agents of an earlier version kept no labels.
-    if (streams.some((each) => each && each.problems.length > 0)) return undefined;
     return joinFacts({ digest, metadata, outline: evidence.outline }, releases, streams);
   } catch (error) {
     // A corrupt file counts as missing, because the bundle itself has the same facts.

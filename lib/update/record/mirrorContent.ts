@@ -13,7 +13,7 @@ export type MirrorContent = (typeof mirrorContents)[number];
 /** The file beside the certificate of a mirror with its MirrorContent. */
 export const contentFile = 'content';
 
-/** Returns the MirrorContent that a text names. Mirrors of earlier versions name none, and keep all. */
+/** Returns the MirrorContent that a text names; `all` if it names none. */
 export function parseMirrorContent(text: string | undefined): MirrorContent {
   return mirrorContents.find((each) => each === text) ?? 'all';
 }

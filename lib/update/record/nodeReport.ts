@@ -54,11 +54,11 @@ export interface BackupReport {
 export interface MirrorState {
   /** The versions of the retained bundles. */
   readonly versions: readonly string[];
-  /** The port at which it serves. Mirrors of earlier agents do not state it. */
+  /** The port at which it serves. */
   readonly port?: number;
   /** What the mirror keeps of them; whole bundles without it. */
   readonly content?: MirrorContent;
-  /** The bytes of each bundle, by the version of its last release. Mirrors of earlier agents do not state them. */
+  /** The bytes of each bundle, by the version of its last release. */
   readonly sizes?: Readonly<Record<string, number>>;
   /** The number of images that clients got. */
   readonly requests: number;

@@ -2,7 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { chmod, cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
-import { formerStorePath, screenFile } from '../../../lib/node/machine/host.ts';
+import { screenFile } from '../../../lib/node/machine/host.ts';
 import { Drives } from '../../support/loopDevice.ts';
 import { runSuccessfully } from '../../support/peers.ts';
 import { compileCache, executableOf } from '../../support/program/executables.ts';
@@ -26,7 +26,7 @@ export interface NodePlace {
   readonly files: ReadonlyMap<string, string>;
   /** Additional options for the agent. */
   readonly options: readonly string[];
-  /** Whether its storage.conf has the additional store of an earlier version. */
+  /** Whether its storage.conf has an additional store. */
   readonly additionalStore: boolean;
 }
 
@@ -231,7 +231,10 @@ export class SimulatedNode {
   }
 }
 
-/** Changes a node as an earlier version did that added an additional store. */
+/** The additional store of a node. */
+export const additionalStorePath = '/var/lib/shared/images';
+
+/** Adds an additional store to a node. */
 async function addStore(folder: string): Promise<void> {
   const lines = [
     '[storage]',
@@ -239,11 +242,10 @@ async function addStore(folder: string): Promise<void> {
     'graphroot = "/var/lib/containers/storage"',
     'runroot = "/run/containers/storage"',
     '[storage.options]',
-    `additionalimagestores = ["${formerStorePath}"]`,
+    `additionalimagestores = ["${additionalStorePath}"]`,
     '',
   ];
   await writeFile(join(folder, 'etc/containers/storage.conf'), lines.join('\n'));
-  const store = join(folder, formerStorePath);
+  const store = join(folder, additionalStorePath);
   await mkdir(store, { recursive: true });
-  await writeFile(join(store, '.managed'), 'x');
 }

@@ -225,7 +225,7 @@ describe('agents among each other', () => {
     connections = connectToPeers(token);
   });
 
-  it('do not ask an agent of an earlier version, which would want the token in clear', async () => {
+  it('do not ask a node whose report has an address of plain HTTP', async () => {
     const heads: string[] = [];
     const old = createServer((socket) => socket.on('data', (chunk: Buffer) => heads.push(chunk.toString())));
     await once(old.listen(0, '127.0.0.1'), 'listening');

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { formatManifest } from '../../../lib/config/manifest.ts';
 import { readConfigFile, retention } from '../../../lib/readiness/nodes/imageRetention.ts';
-import { hasStore, installRetention, planRetention, removeStore } from '../../../lib/update/install/retention.ts';
+import { installRetention, planRetention, removeRetention } from '../../../lib/update/install/retention.ts';
 import type { ApiObject, Change } from '../../fakes/kubernetes/apiObjects.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
@@ -50,20 +50,6 @@ describe('the retention of images', () => {
     await connected.close();
     await server.stop();
   });
-  /** Gives the nodes an additional store, as earlier versions did. */
-  const putStore = (): void => {
-    for (const role of ['master', 'worker']) {
-      const paths = ['/var/lib/shared/oc-upgrade-bundle/store/.managed', '/etc/containers/storage.conf'];
-      const files = paths.map((path) => ({ path, contents: { source: 'data:,x' } }));
-      const metadata = { name: `98-${role}-oc-upgrade-bundle-store`, labels: { [roleLabel]: role } };
-      server.put({ apiVersion: machines, kind: 'MachineConfig', metadata, spec: { config: { storage: { files } } } });
-    }
-  };
-  const filesOf = (role: string): string[] => {
-    const object = server.find(machines, 'MachineConfig', `98-${role}-oc-upgrade-bundle-store`);
-    const { config } = object?.['spec'] as { config: { storage: { files: { path: string }[] } } };
-    return config.storage.files.map(({ path }) => path);
-  };
   const setPool = (role: string, sources: readonly string[], updated = true): void => {
     const conditions = [{ type: 'Updated', status: updated ? 'True' : 'False' }];
     const configuration = { name: `rendered-${role}`, source: sources.map((name) => ({ name })) };
@@ -78,7 +64,7 @@ describe('the retention of images', () => {
     if (kind.kind !== 'MachineConfig') return;
     const role = (object.metadata['labels'] as Json | undefined)?.[roleLabel];
     if (typeof role !== 'string') return;
-    if (!policies().includes('/etc/containers/storage.conf')) rebooted.push(role);
+    if (!policies().includes(retention.path)) rebooted.push(role);
     const sources = type === 'DELETED' ? [`00-${role}`] : [`00-${role}`, object.metadata.name];
     setImmediate(() => setPool(role, sources, !stuck.has(role)));
   };
@@ -127,41 +113,6 @@ describe('the retention of images', () => {
     expect(server.objects.revision).to.equal(revision);
   });
 
-  it('leaves a store of an earlier version alone, which has the setting too', async () => {
-    await open('4.19.3');
-    await installRetention(connected.cluster, options, wait, connected.context);
-    expect(await hasStore(connected.cluster)).to.equal(false);
-    putStore();
-    expect(await hasStore(connected.cluster)).to.equal(true);
-    await installRetention(connected.cluster, options, wait, connected.context);
-    expect(filesOf('worker')).to.include('/etc/containers/storage.conf');
-  });
-
-  for (const [version, kind] of [
-    ['4.19.3', 'MachineConfig'],
-    ['4.23.1', 'ContainerRuntimeConfig'],
-  ] as const) {
-    it(`replaces a store of an earlier version in ${kind}s by the setting, without a reboot`, async () => {
-      await open(version);
-      await installRetention(connected.cluster, options, wait, connected.context);
-      putStore();
-      const runtime = { apiVersion: machines, kind: 'ContainerRuntimeConfig' };
-      if (kind === runtime.kind) {
-        server.put({ ...runtime, metadata: { name: 'oc-upgrade-bundle-store-worker' }, spec: {} });
-        server.put({ ...runtime, metadata: { name: 'theirs' }, spec: {} });
-      }
-      const gone = await removeStore(connected.cluster, { removePins: false }, wait, connected.context);
-      expect(gone.map(({ metadata }) => metadata.name)).to.deep.equal(
-        kind === runtime.kind ? ['oc-upgrade-bundle-store-worker'] : [],
-      );
-      for (const role of ['master', 'worker']) expect(filesOf(role)).to.deep.equal([retention.path]);
-      expect(policies()).to.include('/etc/containers/storage.conf');
-      expect(rebooted).to.deep.equal([]);
-      expect(await hasStore(connected.cluster)).to.equal(false);
-      expect(await removeStore(connected.cluster, { removePins: false }, wait, connected.context)).to.deep.equal([]);
-    });
-  }
-
   it('serves pools of other roles, without nodes too, and custom pools by the role that they select', async () => {
     await open('4.20.3');
     setPool('arbiter', ['00-arbiter']);
@@ -184,19 +135,19 @@ describe('the retention of images', () => {
     await until(() => server.find(machines, 'MachineConfig', '98-arbiter-oc-upgrade-bundle-store'));
     setPool('infra', ['00-worker', '98-worker-oc-upgrade-bundle-store']);
     await installing;
-    const gone = await removeStore(connected.cluster, { removePins: true }, undefined, connected.context);
+    const gone = await removeRetention(connected.cluster, {}, undefined, connected.context);
     expect(gone).to.have.length(3);
   });
 
   it('goes the other way round, and keeps the policies of others', async () => {
     await open('4.19.3');
     await installRetention(connected.cluster, options, wait, connected.context);
-    const gone = await removeStore(connected.cluster, { removePins: true }, wait, connected.context);
+    const gone = await removeRetention(connected.cluster, {}, wait, connected.context);
     expect(gone.map(({ metadata }) => metadata.name)).to.deep.equal([
       ...['98-master-oc-upgrade-bundle-store', '98-worker-oc-upgrade-bundle-store'],
     ]);
     expect(rebooted).to.deep.equal([]);
-    expect(await removeStore(connected.cluster, { removePins: true }, wait, connected.context)).to.deep.equal([]);
+    expect(await removeRetention(connected.cluster, {}, wait, connected.context)).to.deep.equal([]);
     while (policies().length > 1) await connected.cluster.version();
     expect(policies()).to.deep.equal(['/etc/theirs']);
   });
