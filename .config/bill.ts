@@ -25,7 +25,11 @@ function describe({ name, version = '', integrity = '', license }: Entry & { rea
   const purl = `pkg:npm/${name.replace('@', '%40')}@${version}`;
   const [, hash = ''] = /^sha512-(.+)$/.exec(integrity) ?? [];
   return {
-    ...{ type: 'library', 'bom-ref': purl, name, version, purl },
+    type: 'library',
+    'bom-ref': purl,
+    name,
+    version,
+    purl,
     ...(hash !== '' && { hashes: [{ alg: 'SHA-512', content: Buffer.from(hash, 'base64').toString('hex') }] }),
     ...(license !== undefined && { licenses: [{ expression: license }] }),
   };
@@ -34,7 +38,9 @@ function describe({ name, version = '', integrity = '', license }: Entry & { rea
 /** Returns the bill for executables of some platforms. */
 export function billOf(platforms: readonly Platform[]): string {
   const runtimes = platforms.map(({ runtime, pinned }) => ({
-    ...{ name: runtime, ...entries[`node_modules/${runtime}`], ...pinned },
+    name: runtime,
+    ...entries[`node_modules/${runtime}`],
+    ...pinned,
   }));
   // One package in several places is one component.
   const components = new Map(
@@ -42,11 +48,17 @@ export function billOf(platforms: readonly Platform[]): string {
   );
   const { name, version, license } = manifest;
   const component = {
-    ...{ type: 'application', 'bom-ref': `${name}@${version}`, name, version },
+    type: 'application',
+    'bom-ref': `${name}@${version}`,
+    name,
+    version,
     licenses: [{ expression: license }],
   };
   const bill = {
-    ...{ bomFormat: 'CycloneDX', specVersion: '1.5', version: 1, metadata: { component } },
+    bomFormat: 'CycloneDX',
+    specVersion: '1.5',
+    version: 1,
+    metadata: { component },
     components: [...components].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, each]) => each),
   };
   return `${JSON.stringify(bill, null, 2)}\n`;

@@ -15,13 +15,12 @@ const root = fileURLToPath(new URL('..', import.meta.url));
 
 /** All that executables are made of. The last file has the digests of the installed packages. */
 const sources = [
-  ...[
-    '{cmd,lib}/**/*.ts',
-    '.config/{bundle,clientIndex,executables}.ts',
-    ...explainingPages.map((path) => `docs/${path}`),
-    'package.json',
-  ],
-  ...['tsconfig.json', 'node_modules/.package-lock.json'],
+  '{cmd,lib}/**/*.ts',
+  '.config/{bundle,clientIndex,executables}.ts',
+  ...explainingPages.map((path) => `docs/${path}`),
+  'package.json',
+  'tsconfig.json',
+  'node_modules/.package-lock.json',
 ];
 
 /** A folder that was not used for so long is removed, in milliseconds. */

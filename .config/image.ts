@@ -62,7 +62,8 @@ export async function makeImage(platform: Platform, { place, folder, base, isFas
   const layer = await put(content, 'application/vnd.oci.image.layer.v1.tar+gzip');
   const diff = `sha256:${createHash('sha256').update(gunzipSync(content)).digest('hex')}`;
   const labels = {
-    ...{ 'org.opencontainers.image.title': manifest.name, 'org.opencontainers.image.version': manifest.version },
+    'org.opencontainers.image.title': manifest.name,
+    'org.opencontainers.image.version': manifest.version,
     'org.opencontainers.image.licenses': manifest.license,
   };
   const config = await put(
@@ -71,7 +72,8 @@ export async function makeImage(platform: Platform, { place, folder, base, isFas
       created: '1980-01-01T00:00:00Z',
       config: {
         ...configuration.config,
-        ...{ Entrypoint: [`/usr/bin/${executableOf(platform)}`], Cmd: ['--help'] },
+        Entrypoint: [`/usr/bin/${executableOf(platform)}`],
+        Cmd: ['--help'],
         Labels: { ...configuration.config?.Labels, ...labels },
       },
       rootfs: { type: 'layers', diff_ids: [...configuration.rootfs.diff_ids, diff] },

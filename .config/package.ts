@@ -115,7 +115,9 @@ async function makeArchive(platform: Platform, place: string, notices: string): 
   for (const name of texts) await chmod(join(place, name), 0o644);
   if (platform.os === 'win32') {
     const entries = names.map(async (name) => ({
-      ...{ name, content: await readFile(join(place, name)), mode: name === names[0] ? 0o755 : 0o644 },
+      name,
+      content: await readFile(join(place, name)),
+      mode: name === names[0] ? 0o755 : 0o644,
     }));
     await writeFile(archive, makeZip(await Promise.all(entries), compression));
   } else {

@@ -26,13 +26,21 @@ export async function makeRpm(platform: Platform, { place, folder, isFast }: Bui
   await mkdir(top);
   await writeFile(join(top, 'spec'), specOf(platform, pages));
   const definitions = {
-    ...{ _topdir: top, _sourcedir: place, _build_id_links: 'none', _buildhost: 'localhost' },
+    _topdir: top,
+    _sourcedir: place,
+    _build_id_links: 'none',
+    _buildhost: 'localhost',
     // Files of before 1980 confuse some programs.
-    ...{ use_source_date_epoch_as_buildtime: '1', clamp_mtime_to_source_date_epoch: '1' },
+    use_source_date_epoch_as_buildtime: '1',
+    clamp_mtime_to_source_date_epoch: '1',
     // RHEL 8 reads gzip. The executable must not be stripped, because its program would be lost.
-    ...{ _binary_payload: `w${isFast ? 0 : 7}.gzdio`, __os_install_post: '%{nil}', debug_package: '%{nil}' },
+    _binary_payload: `w${isFast ? 0 : 7}.gzdio`,
+    __os_install_post: '%{nil}',
+    debug_package: '%{nil}',
     // The paths of a Red Hat system, also on Debian.
-    ...{ _bindir: '/usr/bin', _mandir: '/usr/share/man', _defaultlicensedir: '/usr/share/licenses' },
+    _bindir: '/usr/bin',
+    _mandir: '/usr/share/man',
+    _defaultlicensedir: '/usr/share/licenses',
   };
   const options = Object.entries(definitions).flatMap(([name, value]) => ['--define', `${name} ${value}`]);
   execFileSync(

@@ -48,7 +48,11 @@ export async function runMain(program: Program, argv: readonly string[] = proces
   const words = isCompleter(names) ? [completionWord, ...argv] : argv;
   process.exit(
     await execute(nameAsCalled(program, names), words, {
-      ...{ stdout, stderr, environment, executable, signal },
+      stdout,
+      stderr,
+      environment,
+      executable,
+      signal,
       stdin: readStandardInput(),
       isOutputClosed,
       broken: breakage.signal,

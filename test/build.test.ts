@@ -88,7 +88,8 @@ describe('npm run build', () => {
       const words = [join(folder, 'dist/bin/oc-adm_upgrade_bundle'), 'verify', '/nonexistent'];
       const failure: unknown = await execute(node, words).catch((error: unknown) => error);
       expect(failure).to.deep.include({
-        ...{ code: 1, stdout: '' },
+        code: 1,
+        stdout: '',
         stderr: `error: this is Node.js ${version}, and version 24 or newer is needed\nhint: Put a newer 'node' first on the path.\n`,
       });
     });

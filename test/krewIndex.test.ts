@@ -27,7 +27,9 @@ describe('npm run krew', () => {
     const own = platforms.find(({ os, cpu }) => os === 'linux' && cpu === process.arch) ?? platforms[0];
     archive = own ? archiveOf(own) : '';
     await create({ cwd: content, file: join(folder, archive), gzip: true }, [
-      ...['oc-disconnected', 'LICENSE', 'THIRD-PARTY-NOTICES'],
+      'oc-disconnected',
+      'LICENSE',
+      'THIRD-PARTY-NOTICES',
     ]);
     const sum = createHash('sha256').update(await readFile(join(folder, archive)));
     await writeFile(join(folder, 'SHA256SUMS'), `${sum.digest('hex')}  ${archive}\n`);

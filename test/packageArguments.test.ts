@@ -15,7 +15,9 @@ describe('the arguments of npm run package', () => {
     expect(read()).to.deep.equal({ ...plain, wanted: all });
     expect(read('linux-amd64', '--fast')).to.deep.equal({ ...plain, wanted: ['linux-amd64'], isFast: true });
     expect(read('dist/packages', 'win32-x64', 'linux-x64')).to.deep.equal({
-      ...{ ...plain, folder: 'dist/packages', wanted: ['linux-amd64', 'windows-amd64'] },
+      ...plain,
+      folder: 'dist/packages',
+      wanted: ['linux-amd64', 'windows-amd64'],
     });
     expect(read('linux-arm64', '/tmp/out-arm64').folder).to.equal('/tmp/out-arm64');
   });

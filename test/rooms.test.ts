@@ -10,8 +10,20 @@ const root = fileURLToPath(new URL('..', import.meta.url));
 
 /** The rooms from the lowest floor up. The linter has no rule for an order. */
 const rooms = [
-  ...['lib', 'lib/certificates', 'lib/content', 'lib/release', 'lib/config', 'lib/bundle', 'lib/node', 'lib/cluster'],
-  ...['lib/mirroring', 'lib/readiness', 'lib/update', 'lib/drill', 'lib/registry-host', 'cmd'],
+  'lib',
+  'lib/certificates',
+  'lib/content',
+  'lib/release',
+  'lib/config',
+  'lib/bundle',
+  'lib/node',
+  'lib/cluster',
+  'lib/mirroring',
+  'lib/readiness',
+  'lib/update',
+  'lib/drill',
+  'lib/registry-host',
+  'cmd',
 ];
 
 /** The doors of the rooms, by name: their files. */

@@ -37,7 +37,9 @@ async function startUpstream(): Promise<Places> {
   await writeFile(`${folder}/key.asc`, key.publicKey);
   const mirrors = { source: 'quay.io', mirrors: [registry.host], mirrorSourcePolicy: 'NeverContactSource' };
   const objects = ['ImageDigestMirrorSet', 'ImageTagMirrorSet'].map((kind) => ({
-    ...{ apiVersion: 'config.openshift.io/v1', kind, metadata: { name: 'tutorial' } },
+    apiVersion: 'config.openshift.io/v1',
+    kind,
+    metadata: { name: 'tutorial' },
     spec: { [`image${kind.slice(5, -3)}s`]: [mirrors] },
   }));
   await writeFile(`${folder}/mirrors.yaml`, objects.map((object) => JSON.stringify(object)).join('\n---\n'));
@@ -68,7 +70,8 @@ async function start(side: keyof typeof sides): Promise<Places> {
   const log = `${folder}/${side}.log`;
   const errors = openSync(log, 'w');
   const child = spawn(process.execPath, [fileURLToPath(import.meta.url), side], {
-    ...{ detached: true, stdio: ['ignore', 'pipe', errors] },
+    detached: true,
+    stdio: ['ignore', 'pipe', errors],
   });
   closeSync(errors);
   if (!child.stdout) throw new Error(`${side} has no output`);

@@ -89,9 +89,7 @@ function readLiterals(path: string, text: string): string[] {
     if (node.type !== 'TemplateLiteral') ({ end } = node);
   };
   const skip = (node: Span): void => void ({ end } = node);
-  const visitor = new Visitor({
-    ...{ ImportDeclaration: skip, Literal: add, TemplateLiteral: add, BinaryExpression: add },
-  });
+  const visitor = new Visitor({ ImportDeclaration: skip, Literal: add, TemplateLiteral: add, BinaryExpression: add });
   visitor.visit(parseSync(path, text).program);
   return found.filter((each) => /[a-z]+,? [a-z]+/i.test(each));
 }

@@ -64,7 +64,10 @@ export const exitMeanings = {
 } as const;
 
 const exitCodes: Readonly<Partial<Record<ErrorCode, keyof typeof exitMeanings>>> = {
-  ...{ usage: 2, interrupted: 130, 'rolled-back': 3, 'rollback-failed': 4 },
+  usage: 2,
+  interrupted: 130,
+  'rolled-back': 3,
+  'rollback-failed': 4,
 };
 
 /**

@@ -300,8 +300,19 @@ function isDrawable(stream: OutputStream, { TERM, CI = '' }: NodeJS.ProcessEnv):
 }
 
 const replacements: Readonly<Record<string, string>> = {
-  ...{ '“': '"', '”': '"', '‘': "'", '’': "'", '…': '...', '→': '->', '–': '-', '—': '-', '×': 'x', '·': '*' },
-  ...{ '█': '#', '░': '.', '\ufffd': '?' },
+  '“': '"',
+  '”': '"',
+  '‘': "'",
+  '’': "'",
+  '…': '...',
+  '→': '->',
+  '–': '-',
+  '—': '-',
+  '×': 'x',
+  '·': '*',
+  '█': '#',
+  '░': '.',
+  '\ufffd': '?',
 };
 
 /** Returns whether a terminal shows more than ASCII: its locale is UTF-8, and it is not the Linux console, which lacks most glyphs. */

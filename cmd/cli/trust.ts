@@ -41,7 +41,9 @@ type PlainPolicy = ReturnType<typeof toPlainPolicies>[number];
 export function toPlainSigned({ release, releases, signatures, extraImages, policies }: SignedBundle) {
   const { version, arch, pullspec } = release;
   return {
-    ...{ version, arch, release: pullspec },
+    version,
+    arch,
+    release: pullspec,
     ...(releases.length > 1 && { versions: releases.map((each) => each.release.version) }),
     signatures: [...signatures.values()]
       .flat()

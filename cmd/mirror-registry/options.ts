@@ -145,7 +145,9 @@ export const defaultRenewal = {
   certDays: renewalOptions['cert-days'].default,
   caDays: renewalOptions['ca-days'].default,
   addSan: [] as string[],
-  ...{ sslCert: undefined, sslKey: undefined, rotateKey: false },
+  sslCert: undefined,
+  sslKey: undefined,
+  rotateKey: false,
 };
 
 function checkHost(text: string): void {

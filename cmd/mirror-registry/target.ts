@@ -74,8 +74,14 @@ export function withBundle<
 
 /** The arguments of `openTarget` for a command that takes only a bundle from this machine or a registry. */
 export const noTarget = {
-  ...{ version: undefined, targetQuay: undefined, targetRedis: undefined, targetPause: undefined },
-  ...{ sqliteStorage: defaultSqliteStorage, pullSecret: undefined, certificateAuthority: undefined, insecure: false },
+  version: undefined,
+  targetQuay: undefined,
+  targetRedis: undefined,
+  targetPause: undefined,
+  sqliteStorage: defaultSqliteStorage,
+  pullSecret: undefined,
+  certificateAuthority: undefined,
+  insecure: false,
 } as const;
 
 /** The option with the expected digest of a release. */

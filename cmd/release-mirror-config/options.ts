@@ -9,7 +9,8 @@ const configuration = 'Configuration:';
 
 /** The file with options of the mirror command. */
 export const mirrorConfig = {
-  ...{ option: 'file', without: [] },
+  option: 'file',
+  without: [],
   alternatives: ['release', 'from', 'version', 'path-from', 'channel'],
 } as const;
 

@@ -213,7 +213,9 @@ function readSettings(
 ): Partial<BundleRequest> {
   const { backup, backupTo, acknowledge, acceptRisk, ignore } = args;
   return {
-    ...{ backup, backupTo, windowNeeds: args.windowNeeds },
+    backup,
+    backupTo,
+    windowNeeds: args.windowNeeds,
     windows: readWindows(args.window),
     hold: args.hold ? true : undefined,
     holdBetween: args.holdBetween ? true : undefined,

@@ -60,16 +60,23 @@ function describe({ program, release, plugins, clients, cluster, nodeTools }: Di
       ['From', executable],
       ...(release ? [['Released', `as ${release.name}, signed by ${release.userId} (${release.fingerprint})`]] : []),
     ]),
-    ...['', 'Plugins', ...lines(plugins)],
-    ...['', 'Clients', ...lines(clients)],
-    ...['', 'Cluster'],
+    '',
+    'Plugins',
+    ...lines(plugins),
+    '',
+    'Clients',
+    ...lines(clients),
+    '',
+    'Cluster',
     formatFields([
       ...(cluster.name === undefined ? [] : [['Context', cluster.name]]),
       ...(cluster.server === undefined ? [] : [['Server', cluster.server]]),
       cluster.problem === undefined ? ['Version', cluster.version ?? ''] : ['Problem', cluster.problem],
       ...(cluster.agents ? [['Agents', cluster.agents.difference ?? cluster.agents.version ?? '']] : []),
     ]),
-    ...['', 'Tools of a node', ...lines(nodeTools)],
+    '',
+    'Tools of a node',
+    ...lines(nodeTools),
   );
 }
 
@@ -142,12 +149,10 @@ async function diagnose(args: Asked, session: CommandSession): Promise<Diagnosis
       : await findSignedFile(executable, checksums, await loadKeyring({ files }, trustFingerprint, context));
   return {
     program: {
-      ...{
-        version,
-        commit,
-        runtime: `Node.js ${process.versions.node}`,
-        platform: `${process.platform} ${process.arch}`,
-      },
+      version,
+      commit,
+      runtime: `Node.js ${process.versions.node}`,
+      platform: `${process.platform} ${process.arch}`,
       executable,
     },
     release,
@@ -161,7 +166,9 @@ async function diagnose(args: Asked, session: CommandSession): Promise<Diagnosis
     cluster: await findCluster(args, session),
     nodeTools: await Promise.all(
       Object.entries(nodeTools).map(async ([name, purpose]) => ({
-        ...{ name, purpose, path: await findOnPath(name, environment) },
+        name,
+        purpose,
+        path: await findOnPath(name, environment),
       })),
     ),
   };

@@ -152,14 +152,19 @@ function toSuite({
   );
   const words = [`OpenShift ${version}, ${reboot ? 'reboot' : 'restart of the container runtime'}`, ...images];
   const own = {
-    ...{ classname: node, name: 'starts without a registry', time: seconds, output: words.join('\n') },
+    classname: node,
+    name: 'starts without a registry',
+    time: seconds,
+    output: words.join('\n'),
     failure: result === 'passed' ? undefined : { type: result, message },
   };
   const cases = pods.map((pod): JunitCase => {
     const name = `${pod.namespace}/${pod.name}`;
     const podImages = asked.filter((each) => each.pods.some((user) => `${user.namespace}/${user.name}` === name));
     return {
-      ...{ classname: `${node}.${pod.owner || 'Pod'}`, name, time: pod.seconds ?? 0 },
+      classname: `${node}.${pod.owner || 'Pod'}`,
+      name,
+      time: pod.seconds ?? 0,
       failure: pod.seconds === undefined ? { type: 'not running', message: pod.message ?? '' } : undefined,
       output: podImages.length > 0 ? podImages.map(({ image }) => `asked for ${image}`).join('\n') : undefined,
     };

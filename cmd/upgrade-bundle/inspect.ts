@@ -121,7 +121,10 @@ function describe(inspection: ReleaseInspection, wide: boolean): Lines {
 function listReleases({ releases = [] }: ReleaseInspection): Lines {
   if (releases.length === 0) return new Lines();
   const rows = releases.map(({ version, images, added, size, risks }) => [
-    ...[version, String(images), formatBytes(added), formatBytes(size)],
+    version,
+    String(images),
+    formatBytes(added),
+    formatBytes(size),
     risks.map(({ name }) => name).join(', ') || '-',
   ]);
   const table = formatTable(
@@ -176,7 +179,9 @@ function listShared({ sharedBlobs }: ReleaseInspection, wide: boolean): Lines {
   if (sharedBlobs.length === 0) return new Lines();
   const some = wide ? sharedBlobs : sharedBlobs.slice(0, shown.blobs);
   const rows = some.map(({ digest, size, images }) => [
-    ...[String(images), formatBytes(size), wide ? digest : `${digest.slice(0, 'sha256:'.length + 12)}…`],
+    String(images),
+    formatBytes(size),
+    wide ? digest : `${digest.slice(0, 'sha256:'.length + 12)}…`,
   ]);
   const table = formatTable([['IMAGES', 'SIZE', 'SHARED BLOB'], ...rows], ['IMAGES', 'SIZE']);
   const rest = sharedBlobs.length - some.length;

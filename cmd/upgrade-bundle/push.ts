@@ -108,7 +108,9 @@ export const command = defineCommand({
           signed,
           destination,
           {
-            ...{ ...options, overwrite: args.overwrite, catalogs: args.catalogs },
+            ...options,
+            overwrite: args.overwrite,
+            catalogs: args.catalogs,
             dryRunMode: args.dryRun === 'none' ? undefined : args.dryRun,
           },
           { openCluster: clusterOpener(args, environment, context) },

@@ -248,10 +248,18 @@ function formatUpdateReport(where: string, opened: OpenedReport, others: number)
     ...(others > 0 ? [['Beside it', formatCount(others, 'older report')]] : []),
   ];
   const history = updates.map(({ name, version = '', phase, created: begun, lastProgress = '' }) => [
-    ...[name, version, phase, begun, lastProgress],
+    name,
+    version,
+    phase,
+    begun,
+    lastProgress,
   ]);
   const conditions = (updates[0]?.conditions ?? []).map(({ type, status, reason: why, time, message }) => [
-    ...[type, status, why, time, message],
+    type,
+    status,
+    why,
+    time,
+    message,
   ]);
   const backups = updates.flatMap((update) =>
     update.backups.map(({ version, time, node, path, digest }) => [version, time, node, path, digest]),

@@ -113,9 +113,16 @@ async function readExpected(
 
 /** The colors of verdicts and problems. */
 const verdictAccents = {
-  ...{ Verified: 'good', Incomplete: 'doubtful', FAILED: 'bad' },
-  ...{ missing: 'bad', truncated: 'bad', corrupt: 'bad', unexpected: 'bad', inconsistent: 'bad' },
-  ...{ unsigned: 'bad', untrusted: 'bad' },
+  Verified: 'good',
+  Incomplete: 'doubtful',
+  FAILED: 'bad',
+  missing: 'bad',
+  truncated: 'bad',
+  corrupt: 'bad',
+  unexpected: 'bad',
+  inconsistent: 'bad',
+  unsigned: 'bad',
+  untrusted: 'bad',
 } as const satisfies Accents;
 
 /** Returns the report as a signed statement about the bundle and its release. */

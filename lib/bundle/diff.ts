@@ -156,8 +156,13 @@ async function measureRelease(
   }
   const descriptors = [...blobs.values()].map((blob) => blob.descriptor);
   return {
-    ...{ name, version, arch, release: pullspec, images: components.length + 1 },
-    ...{ blobs: blobs.size, bytes: sumSizes(descriptors) },
+    name,
+    version,
+    arch,
+    release: pullspec,
+    images: components.length + 1,
+    blobs: blobs.size,
+    bytes: sumSizes(descriptors),
     content,
     sizes: new Map(descriptors.map(({ digest, size }) => [digest, size])),
     blobsOf,

@@ -33,7 +33,11 @@ export function parseSiteReport(text: string, where: string): SiteReport {
 
 // What `create` and lists of sites read without a further test.
 const hasForm = fieldsWith({
-  ...{ created: isText, tool: isText, version: isText, arch: isText, cluster: optional(isText) },
+  created: isText,
+  tool: isText,
+  version: isText,
+  arch: isText,
+  cluster: optional(isText),
   reportKey: optional(isText),
   history: listWith(fieldsWith({ version: isText, started: optional(isText), completed: optional(isText) })),
   nodes: listWith(fieldsWith({ name: isText, free: optional(isCount) })),
@@ -105,7 +109,8 @@ function parseSiteText(text: string, where: string): SiteReport {
   const [, version = '', arch = '', channel = ''] = wordsOf('cluster');
   const [, count = '0', , free = ''] = wordsOf('nodes');
   const nodes = Array.from({ length: Math.min(Number(count), 10_000) }, (_, index) => ({
-    ...{ name: `node ${index + 1}`, architecture: '' },
+    name: `node ${index + 1}`,
+    architecture: '',
     ...(free !== '' && { free: Number(free) * 2 ** 30 }),
   }));
   const operators = words.flatMap(([kind, ...fields]) => (kind === 'operator' ? [readOperator(fields)] : []));

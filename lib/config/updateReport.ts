@@ -89,11 +89,17 @@ const hasForm = fieldsWith({
   // These two become the name of a file.
   cluster: isSafe(/^[0-9a-z][0-9a-z-]{0,62}$/),
   created: isSafe(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z$/),
-  ...{ sequence: isCount, tool: text, reason: (value) => reportReasons.some((each) => each === value) },
+  sequence: isCount,
+  tool: text,
+  reason: (value) => reportReasons.some((each) => each === value),
   site: isSiteReport,
   updates: listWith(
     fieldsWith({
-      ...{ name: text, created: isTime, phase: text, version: optional(text), digest: optional(text) },
+      name: text,
+      created: isTime,
+      phase: text,
+      version: optional(text),
+      digest: optional(text),
       lastProgress: optional(isTime),
       conditions: listWith(fieldsWith({ type: text, status: text, reason: text, message: text, time: isTime })),
       hops: listWith(fieldsWith({ version: text, phase: text })),

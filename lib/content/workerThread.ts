@@ -7,7 +7,11 @@ import type { Context } from '#context';
  */
 export function startWorker(code: string | URL, workerData: unknown, context: Context): Worker {
   const worker = new Worker(code, {
-    ...{ workerData, eval: typeof code === 'string', stdin: false, stdout: true, stderr: true },
+    workerData,
+    eval: typeof code === 'string',
+    stdin: false,
+    stdout: true,
+    stderr: true,
     resourceLimits: { maxYoungGenerationSizeMb: 8 },
   });
   // Only Node.js and packages write warnings to these streams.

@@ -116,9 +116,16 @@ export async function drillNode(
   }
   const ended = new Date().toISOString();
   return {
-    ...{ node: name, result, reboot, version: before.version, started: drill.started, ended },
-    ...{ seconds: report.seconds, message },
-    ...{ pods: report.results(), asked: report.asked },
+    node: name,
+    result,
+    reboot,
+    version: before.version,
+    started: drill.started,
+    ended,
+    seconds: report.seconds,
+    message,
+    pods: report.results(),
+    asked: report.asked,
   };
 }
 
@@ -126,7 +133,10 @@ export async function drillNode(
 export async function endDrill(cluster: Cluster, name: string, wait: WaitOptions, context: Context): Promise<void> {
   await new NodeShell(cluster, name).endWithin(wait, context);
   await releaseNode(cluster, name, ({ started, reboot }) => ({
-    ...{ result: 'interrupted', started, ended: new Date().toISOString(), reboot },
+    result: 'interrupted',
+    started,
+    ended: new Date().toISOString(),
+    reboot,
   }));
 }
 
@@ -140,10 +150,7 @@ async function checkBefore(cluster: Cluster, name: string, options: DrillOptions
   if (options.reboot && nodes.length > 1) checkDrain(pods, await cluster.list('policy/v1', 'PodDisruptionBudget'));
   const node = nodes.find(({ metadata }) => metadata.name === name);
   const { bootID } = fieldsAt(node, 'status', 'nodeInfo');
-  return {
-    ...{ version, pods, nodes: nodes.length, registries: listRegistries(nodes, all) },
-    bootId: textOf(bootID),
-  };
+  return { version, pods, nodes: nodes.length, registries: listRegistries(nodes, all), bootId: textOf(bootID) };
 }
 
 /** Lists the registries of all images that pods run and that nodes have. */
@@ -261,8 +268,14 @@ async function finish(
     report.requests = await node.readRequests();
   });
   const record = {
-    ...{ result, started: drill.started, ended: new Date().toISOString(), reboot: drill.reboot, version },
-    ...{ pods: report.pods.length, missing: report.missing.length, images: report.asked.length },
+    result,
+    started: drill.started,
+    ended: new Date().toISOString(),
+    reboot: drill.reboot,
+    version,
+    pods: report.pods.length,
+    missing: report.missing.length,
+    images: report.asked.length,
     ...(message !== undefined && { message: message.slice(0, 500) }),
   };
   await attempt('record the drill', () => releaseNode(last, shell.node, () => record));
@@ -288,9 +301,12 @@ async function recordEvent(cluster: Cluster, node: string, record: DrillRecord):
     reason: `Drill${result.charAt(0).toUpperCase()}${result.slice(1)}`,
     message: (message === undefined ? words : `${message}; ${words}`).slice(0, 1000),
     type: result === 'passed' ? 'Normal' : 'Warning',
-    ...{ firstTimestamp: time, lastTimestamp: time, count: 1 },
+    firstTimestamp: time,
+    lastTimestamp: time,
+    count: 1,
     source: { component: 'oc-upgrade-bundle' },
-    ...{ reportingComponent: 'oc-upgrade-bundle', reportingInstance: node },
+    reportingComponent: 'oc-upgrade-bundle',
+    reportingInstance: node,
   };
   await cluster.create(event);
 }

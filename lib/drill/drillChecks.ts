@@ -24,7 +24,8 @@ export interface DrillMode {
 /** Throws `denied` with the rights that a drill needs and the user lacks. */
 export async function checkDrillRights(cluster: Cluster, { reboot }: Pick<DrillMode, 'reboot'>): Promise<void> {
   const object = (apiVersion: string, kind: string, namespace?: string) => ({
-    ...{ apiVersion, kind },
+    apiVersion,
+    kind,
     metadata: { name: '', namespace },
   });
   const requests: AccessRequest[] = [
@@ -258,7 +259,9 @@ export class DrillReport {
   /** The images that a registry was asked for, by the order of the first requests. */
   get asked(): RequestedImage[] {
     return [...Map.groupBy(this.requests, ({ image }) => normalizeImage(image))].map(([image, group]) => ({
-      ...{ image, count: group.length, first: group[0]?.time ?? '' },
+      image,
+      count: group.length,
+      first: group[0]?.time ?? '',
       clients: [...new Set(group.map(({ client }) => client))],
       pods: [...this.#seen.values()]
         .filter(({ images }) => images.some((own) => isSame(own, image)))

@@ -24,20 +24,16 @@ async function compare({
 }: BenchRegistry): Promise<void> {
   const out = join(folder, 'out');
   const create = [
-    ...[
-      process.execPath,
-      program,
-      'create',
-      '--version=4.20.3',
-      `--release-repository=${host}/${repository}`,
-      '--insecure',
-    ],
-    ...[
-      `--signature-store=${store}`,
-      `--signature-keyring=${keyring}`,
-      `--trust-fingerprint=${fingerprint}`,
-      `--output=${out}`,
-    ],
+    process.execPath,
+    program,
+    'create',
+    '--version=4.20.3',
+    `--release-repository=${host}/${repository}`,
+    '--insecure',
+    `--signature-store=${store}`,
+    `--signature-keyring=${keyring}`,
+    `--trust-fingerprint=${fingerprint}`,
+    `--output=${out}`,
   ];
   const list = urls.map((url, index) => `url = "${url}"\noutput = "${index}"`).join('\n');
   await writeFile(join(folder, 'curl'), list);

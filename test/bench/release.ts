@@ -28,7 +28,9 @@ export async function serveRelease(program: string): Promise<ServedRelease> {
   const server = fork(new URL('registry.ts', import.meta.url), [folder, String(images), megabytes]);
   const release = await new Promise<BenchRegistry>((resolve) => server.once('message', resolve as () => void));
   return {
-    ...{ program: join(root, 'dist/bin', program), folder, release },
+    program: join(root, 'dist/bin', program),
+    folder,
+    release,
     [Symbol.asyncDispose]: async () => {
       server.kill();
       await rm(folder, { recursive: true, force: true });

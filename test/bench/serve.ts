@@ -60,7 +60,8 @@ async function startMirror(tar: string, { certificateFile, keyFile }: Certificat
     child.once('exit', () => reject(new Error(`the mirror did not start:\n${log}`)));
   });
   return {
-    ...{ url, pid: child.pid ?? 0 },
+    url,
+    pid: child.pid ?? 0,
     [Symbol.asyncDispose]: async () => {
       const ended = new Promise((resolve) => child.once('exit', resolve));
       child.kill();
@@ -102,12 +103,11 @@ async function compare(
   const ratio = (of: (cost: Cost) => number): string =>
     median(own.map((mine, run) => of(mine) / of(costs.get(peer)?.[run] ?? mine))).toFixed(2);
   addRow({
-    ...{
-      job: 'serve from the mirror of a node',
-      own: await describe('mirror'),
-      peer: `${peer} (${await describe(peer)})`,
-    },
-    ...{ wall: ratio(({ wall }) => wall), cpu: ratio(({ server }) => server) },
+    job: 'serve from the mirror of a node',
+    own: await describe('mirror'),
+    peer: `${peer} (${await describe(peer)})`,
+    wall: ratio(({ wall }) => wall),
+    cpu: ratio(({ server }) => server),
   });
 }
 

@@ -27,8 +27,15 @@ try {
   const running = await addRelease(workshop, optionsOf('4.18.20'));
   const operator = addOperators(workshop);
   const report: SiteReport = {
-    ...{ formatVersion: 1, created: '2026-11-01T08:00:00Z', tool: 'bench', version: running.version, arch: 'x86_64' },
-    ...{ channel: 'stable-4.18', nodes: [], operators: [], findings: [] },
+    formatVersion: 1,
+    created: '2026-11-01T08:00:00Z',
+    tool: 'bench',
+    version: running.version,
+    arch: 'x86_64',
+    channel: 'stable-4.18',
+    nodes: [],
+    operators: [],
+    findings: [],
     history: [{ version: running.version, state: 'Completed', image: running.pullspec }],
     heldImages: Object.fromEntries(
       [...Map.groupBy(pullspecsOf(running), repositoryIn)].map(([repository, images]) => [

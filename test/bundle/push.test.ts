@@ -122,8 +122,12 @@ describe('pushBundle', () => {
       for (const tag of tags) {
         const target = join(bundle.folder, 'copies', tag);
         await skopeo(
-          ...['copy', '--all', '--preserve-digests', '--src-tls-verify=false'],
-          ...[`docker://${place}:${tag}`, `dir:${target}`],
+          'copy',
+          '--all',
+          '--preserve-digests',
+          '--src-tls-verify=false',
+          `docker://${place}:${tag}`,
+          `dir:${target}`,
         );
       }
       expect(await skopeo('inspect', '--tls-verify=false', `docker://${place}@${extra.digest}`)).to.include('amd64');
@@ -205,8 +209,12 @@ describe('pushBundle', () => {
       const place = `${registry.host}/multi/release`;
       const target = join(multi.folder, 'copy');
       await skopeo(
-        ...['copy', '--all', '--preserve-digests', '--src-tls-verify=false'],
-        ...[`docker://${place}:${release.tag}`, `dir:${target}`],
+        'copy',
+        '--all',
+        '--preserve-digests',
+        '--src-tls-verify=false',
+        `docker://${place}:${release.tag}`,
+        `dir:${target}`,
       );
       expect((await readdir(target)).filter((name) => name.endsWith('.manifest.json'))).to.have.length(2);
       const attached = release.children.map((child) => attachmentTag(child));
@@ -408,7 +416,9 @@ describe('push', function () {
     expect(stdout).not.to.match(/tar -x|oc apply/);
     const image = JSON.parse(
       await skopeo(
-        ...['inspect', '--tls-verify=false', `--creds=${basicUser.username}:${basicUser.password}`],
+        'inspect',
+        '--tls-verify=false',
+        `--creds=${basicUser.username}:${basicUser.password}`,
         `docker://${to}:${bundle.release.tag}`,
       ),
     ) as { Digest: string };
@@ -417,7 +427,10 @@ describe('push', function () {
 
   it('prints JSON', async () => {
     const { stdout } = await runPush(
-      ...[bundle.path, `--to=${registry.host}/json/release`, '-o', 'json'],
+      bundle.path,
+      `--to=${registry.host}/json/release`,
+      '-o',
+      'json',
       // As users copy it from --to.
       `--mount-from=${to}`,
       ...loginWith(basicUser.password),

@@ -102,7 +102,9 @@ describe('serveBundle', () => {
         const { release, folder } = made;
         const insecure = '--tls-verify=false';
         const inspected = await runSuccessfully('skopeo', [
-          ...['inspect', insecure, `docker://${served.address}/openshift/release:${release.tag}`],
+          'inspect',
+          insecure,
+          `docker://${served.address}/openshift/release:${release.tag}`,
         ]);
         expect(JSON.parse(inspected)).to.have.property('Digest', release.digest);
         for (const pullspec of made.result.metadata.images) {
@@ -110,8 +112,12 @@ describe('serveBundle', () => {
           const target = join(folder, form, digest.slice(7, 19));
           await mkdir(target, { recursive: true });
           await runSuccessfully('skopeo', [
-            ...['copy', '--all', '--preserve-digests', '--src-tls-verify=false'],
-            ...[`docker://${served.address}/${name}@${digest}`, `dir:${target}`],
+            'copy',
+            '--all',
+            '--preserve-digests',
+            '--src-tls-verify=false',
+            `docker://${served.address}/${name}@${digest}`,
+            `dir:${target}`,
           ]);
           expect(digestOf(await readFile(join(target, 'manifest.json')))).to.equal(digest);
         }

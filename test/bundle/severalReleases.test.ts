@@ -43,7 +43,9 @@ describe('a bundle with several releases', () => {
     const metadata = await readMetadata(path);
     const { formatVersion, version, release, releases = [], images, blobs } = metadata;
     expect({ formatVersion, version, release }).to.deep.equal({
-      ...{ formatVersion: 2, version: '4.20.3', release: workshop.release.pullspec },
+      formatVersion: 2,
+      version: '4.20.3',
+      release: workshop.release.pullspec,
     });
     expect(releases.map((each) => each.version)).to.deep.equal(['4.19.12', '4.20.3']);
     expect(images).to.have.members([...pullspecsOf(first), ...pullspecsOf(workshop.release)]);
@@ -181,19 +183,32 @@ describe('a bundle with several releases', () => {
     const graph = JSON.stringify({ nodes, edges: [[1, 2]], conditionalEdges });
     (workshop.signatures.files as Map<string, string>).set('/graph', graph);
     const planned = await workshop.make({
-      ...{ version: '4.20.3', 'path-from': '4.18.20', 'graph-url': `${workshop.signatures.url}/graph` },
+      version: '4.20.3',
+      'path-from': '4.18.20',
+      'graph-url': `${workshop.signatures.url}/graph`,
       'accept-risk': 'SlowDisks',
       output: join(workshop.folder, 'planned'),
     });
     expect(basename(planned)).to.equal(basename(path));
     const site = formatSiteReport({
-      ...{ formatVersion: 1, created: '', tool: '', version: '4.18.20', arch: 'x86_64', channel: '' },
-      ...{ history: [], nodes: [], findings: [], operators: [] },
+      formatVersion: 1,
+      created: '',
+      tool: '',
+      version: '4.18.20',
+      arch: 'x86_64',
+      channel: '',
+      history: [],
+      nodes: [],
+      findings: [],
+      operators: [],
     });
     const forSite = await workshop.make({
-      ...{ version: '4.20.3', for: await workshop.write('site.json', site), arch: undefined },
+      version: '4.20.3',
+      for: await workshop.write('site.json', site),
+      arch: undefined,
       'accept-risk': 'SlowDisks',
-      ...{ 'graph-url': `${workshop.signatures.url}/graph`, output: join(workshop.folder, 'site') },
+      'graph-url': `${workshop.signatures.url}/graph`,
+      output: join(workshop.folder, 'site'),
     });
     expect(basename(forSite)).to.equal(basename(path));
     const { releases = [] } = await readMetadata(planned);
@@ -217,7 +232,9 @@ describe('a bundle with several releases', () => {
     const graph = JSON.stringify({ nodes, edges: [], conditionalEdges });
     (workshop.signatures.files as Map<string, string>).set('/risky', graph);
     const options = {
-      ...{ version: '4.20.3', 'path-from': '4.19.12', 'graph-url': `${workshop.signatures.url}/risky` },
+      version: '4.20.3',
+      'path-from': '4.19.12',
+      'graph-url': `${workshop.signatures.url}/risky`,
       output: join(workshop.folder, 'risky'),
     };
     const { code, stderr } = await workshop.create({ ...options, 'accept-risk': ['Lost', 'Other'] });

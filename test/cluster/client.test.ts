@@ -96,7 +96,10 @@ async function startAccounts(): Promise<AccountSite> {
       .filter(({ group }) => group === 'rbac.authorization.k8s.io')
       .flatMap((kind) => server.objects.list(kind, '').map((object) => ({ ...object, kind: kind.kind })));
   const started = await startCluster({
-    ...{ openshift: '5.0.0', kinds: [osImageStreamKind], tokens: users, policies: true },
+    openshift: '5.0.0',
+    kinds: [osImageStreamKind],
+    tokens: users,
+    policies: true,
     claims: (token): Record<string, string[]> => {
       const [, node = ''] = token.split('/');
       return node === '' ? {} : { [nodeClaim]: [node] };

@@ -39,7 +39,8 @@ const dry = { dryRun: true } as const;
 const status = { ...dry, subresource: 'status' } as const;
 
 const referTo = (apiVersion: string, kind: string, name: string, namespace?: string): ObjectReference => ({
-  ...{ apiVersion, kind },
+  apiVersion,
+  kind,
   metadata: { name, ...(namespace !== undefined && { namespace }) },
 });
 const versionObject = referTo('config.openshift.io/v1', 'ClusterVersion', 'version');
@@ -54,7 +55,10 @@ const lead = referTo('coordination.k8s.io/v1', 'Lease', 'controller', home);
 
 const file = (host: string, more: object = {}): object => ({
   path: `/etc/containers/certs.d/${host}/ca.crt`,
-  ...{ mode: 420, overwrite: true, contents: { source: 'data:,CA' }, ...more },
+  mode: 420,
+  overwrite: true,
+  contents: { source: 'data:,CA' },
+  ...more,
 });
 const withFiles = (...files: object[]) => ({ spec: { config: { storage: { files } } } });
 const record = (name: string, spec: object, annotations?: Record<string, string>): KubernetesObject => ({
@@ -307,7 +311,9 @@ const workload = (
   const selector = kind === 'ReplicationController' ? labels : { matchLabels: labels };
   const spec = { ...(!isJob && { selector }), template: { metadata: { labels }, spec: pod } };
   return {
-    ...{ apiVersion, kind, metadata: { name: 'tried', namespace } },
+    apiVersion,
+    kind,
+    metadata: { name: 'tried', namespace },
     spec: kind === 'Pod' ? pod : kind === 'CronJob' ? { schedule: '0 0 * * *', jobTemplate: { spec } } : spec,
   };
 };

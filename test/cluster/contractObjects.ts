@@ -70,7 +70,10 @@ export function describeCustomObjects(
         names: { kind: 'Widget', listKind: 'WidgetList', plural: 'widgets', singular: 'widget' },
         versions: [
           {
-            ...{ name: 'v1', served: true, storage: true, subresources: { status: {} } },
+            name: 'v1',
+            served: true,
+            storage: true,
+            subresources: { status: {} },
             additionalPrinterColumns: [
               { name: 'Phase', type: 'string', jsonPath: '.status.phase' },
               { name: 'Size', type: 'integer', jsonPath: '.spec.size', priority: 1 },
@@ -156,7 +159,11 @@ export function describeCustomObjects(
       expect(await refusedFields(cluster.create(widget('bad', {})))).to.deep.equal(['spec.size', '<nil>']);
       const several = { size: 10, color: 'green', code: 'A', tags: ['a', 'b', 'c', 'd'] };
       expect(await refusedFields(cluster.create(widget('bad', several)))).to.include.members([
-        ...['spec.size', 'spec.color', 'spec.code', 'spec.tags', '<nil>'],
+        'spec.size',
+        'spec.color',
+        'spec.code',
+        'spec.tags',
+        '<nil>',
       ]);
       expect(await refusedFields(cluster.create(widget('bad', { size: 'x' })))).to.deep.equal(['spec.size', '<nil>']);
       expect(await refusedFields(cluster.create(widget('bad', { size: 1, color: 'blue' })))).to.deep.equal(['spec']);
@@ -274,7 +281,10 @@ export function describeCustomObjects(
         spec: { ...fieldsOf(definition['spec']), names },
       };
       const gadget = (name: string, more: object = {}): KubernetesObject => ({
-        ...{ apiVersion: kind.apiVersion, kind: 'Gadget', metadata: { name, ...more }, spec: { size: 1 } },
+        apiVersion: kind.apiVersion,
+        kind: 'Gadget',
+        metadata: { name, ...more },
+        spec: { size: 1 },
       });
       const until = (attempt: () => Promise<unknown>, code?: ErrorCode): Promise<void> => {
         const look = () =>

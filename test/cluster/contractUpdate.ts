@@ -54,7 +54,10 @@ const versionDefinition: KubernetesObject = {
     },
     versions: [
       {
-        ...{ name: 'v1', served: true, storage: true, subresources: { status: {} } },
+        name: 'v1',
+        served: true,
+        storage: true,
+        subresources: { status: {} },
         schema: { openAPIV3Schema: { type: 'object', 'x-kubernetes-preserve-unknown-fields': true } },
       },
     ],
@@ -341,7 +344,12 @@ export function describeUpdates(
       });
       made.push(...events);
       expect(events.map(({ reason }) => reason)).to.have.members([
-        ...['Verified', 'Loading', 'Loaded', 'Pinned', 'Upgrading', 'Completed'],
+        'Verified',
+        'Loading',
+        'Loaded',
+        'Pinned',
+        'Upgrading',
+        'Completed',
       ]);
       expect((await read('walked')).status).to.include({ nodesReady: '2/2', progress: '100%', version: '4.19.4' });
     });

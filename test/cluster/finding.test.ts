@@ -12,7 +12,11 @@ import { failureOf } from '../support/program/failure.ts';
 
 const web = { kind: 'PodDisruptionBudget', name: 'web', namespace: 'shop' };
 const blocker = (check: Check, subject: Subject): Finding => ({
-  ...{ check, ...blocks('drain'), subject, message: '', advice: '' },
+  check,
+  ...blocks('drain'),
+  subject,
+  message: '',
+  advice: '',
 });
 
 describe('ignored findings', () => {

@@ -38,7 +38,9 @@ describe('PodExec', () => {
 
   it('gives what a command writes, and its exit code', async () => {
     expect(await run(['/bin/bash', '-c', 'echo yes; echo no >&2; exit 3'])).to.deep.equal({
-      ...{ code: 3, stdout: 'yes\n', stderr: 'no\n' },
+      code: 3,
+      stdout: 'yes\n',
+      stderr: 'no\n',
     });
     expect(await run(['/bin/bash', '-c', 'head -c 1000000 /dev/zero']))
       .to.have.property('stdout')

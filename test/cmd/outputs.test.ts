@@ -36,7 +36,10 @@ describe('test/golden/outputs.json', () => {
 
   it('is compared with what a command prints: missing fields, new ones, and types', () => {
     const known = parseFields({
-      ...{ name: 'string: The name', begun: 'date', 'images?': 'object[]', 'images[].size?': 'number' },
+      name: 'string: The name',
+      begun: 'date',
+      'images?': 'object[]',
+      'images[].size?': 'number',
       'images[].name': 'string | null',
     });
     const printed = parseFields({ name: 'string', begun: 'date' });

@@ -107,7 +107,9 @@ describe('formatMirrorInstructions', () => {
 
 describe('keepMirrors', () => {
   const set = (entries: object[]) => ({
-    ...{ apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet', metadata: { name: 'mine' } },
+    apiVersion: 'config.openshift.io/v1',
+    kind: 'ImageDigestMirrorSet',
+    metadata: { name: 'mine' },
     spec: { imageDigestMirrors: entries },
   });
 
@@ -143,7 +145,8 @@ describe('convertMirrorSet', () => {
     const object = { ...mirrorSetManifest('idms', sources).object, spec: { imageDigestMirrors: entries } };
     const converted = convertMirrorSet({ path: 'a.yaml', object }, 'icsp');
     expect(converted?.object).to.deep.include({
-      ...{ apiVersion: 'operator.openshift.io/v1alpha1', kind: 'ImageContentSourcePolicy' },
+      apiVersion: 'operator.openshift.io/v1alpha1',
+      kind: 'ImageContentSourcePolicy',
       spec: { repositoryDigestMirrors: entries },
     });
     const strict = { imageDigestMirrors: [{ ...entries[0], mirrorSourcePolicy: 'NeverContactSource' }] };

@@ -10,8 +10,14 @@ import { digestOf, hexOf } from '../../lib/content/oci/digest.ts';
 import { failureOf } from '../support/program/failure.ts';
 
 const report: SiteReport = {
-  ...{ formatVersion: 1, created: '2026-11-01T00:00:00Z', tool: 'test/1', version: '4.19.3', arch: 'x86_64' },
-  ...{ channel: 'stable-4.19', history: [], findings: [] },
+  formatVersion: 1,
+  created: '2026-11-01T00:00:00Z',
+  tool: 'test/1',
+  version: '4.19.3',
+  arch: 'x86_64',
+  channel: 'stable-4.19',
+  history: [],
+  findings: [],
   nodes: [1, 2].map((index) => ({ name: `n${index}`, architecture: 'amd64', free: index * 100 * 2 ** 30 })),
   operators: [
     { name: 'web', channel: 'fast', version: '1.0.3', catalog: 'redhat-operators', maxOpenShiftVersion: '4.19' },
@@ -25,12 +31,16 @@ describe('the report of a site', () => {
     const large: SiteReport = {
       ...report,
       nodes: Array.from({ length: 500 }, (_, index) => ({
-        ...{ name: `worker-${index}.ocp.site.example.com`, architecture: 'amd64', capacity: 2 ** 40, free: 2 ** 38 },
+        name: `worker-${index}.ocp.site.example.com`,
+        architecture: 'amd64',
+        capacity: 2 ** 40,
+        free: 2 ** 38,
         os: 'Red Hat Enterprise Linux CoreOS 419.96.202602011200-0',
       })),
       heldImages: { 'quay.io/openshift-release-dev/ocp-v4.0-art-dev': digests },
       findings: Array.from({ length: 2000 }, (_, index) => ({
-        ...{ severity: 'warning', object: `Deployment/namespace-${index}/application` },
+        severity: 'warning',
+        object: `Deployment/namespace-${index}/application`,
         message: `pulls quay.io/example/team/application-${index}:latest at every start: ${'x'.repeat(100)}`,
       })),
     };

@@ -27,7 +27,11 @@ describe('readManifestTexts and parseManifests', () => {
     await put('README.md', 'not a manifest');
     const found = await readManifests(folder);
     expect(found.map(({ path, object: { metadata } }) => `${path} ${metadata.name}`)).to.deep.equal([
-      ...['a.json a1', 'a.json a2', 'c.yml c', 'signature/sha256/b.yaml b1', 'signature/sha256/b.yaml b2'],
+      'a.json a1',
+      'a.json a2',
+      'c.yml c',
+      'signature/sha256/b.yaml b1',
+      'signature/sha256/b.yaml b2',
     ]);
     expect(await readManifests(join(folder, 'c.yml'))).to.have.length(1);
   });

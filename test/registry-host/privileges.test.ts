@@ -35,8 +35,16 @@ describe('a registry in the folder of an ordinary user, changed by root', functi
     const content = '* * * * * root id\n';
     const sha256 = createHash('sha256').update(content).digest('hex');
     const journal = {
-      ...{ id, title: 'the upgrade', phase: 'restoring', restart: [], containers: [], names: [], replaced: [] },
-      ...{ files: [{ path, old: { mode: 0o644, uid: 0, gid: 0, sha256 } }], wasHealthy: false, ...change },
+      id,
+      title: 'the upgrade',
+      phase: 'restoring',
+      restart: [],
+      containers: [],
+      names: [],
+      replaced: [],
+      files: [{ path, old: { mode: 0o644, uid: 0, gid: 0, sha256 } }],
+      wasHealthy: false,
+      ...change,
     };
     await writeFile(join(backup, '0.old'), content, { mode: 0o600 });
     await writeFile(join(backup, '0.new'), content, { mode: 0o600 });
@@ -116,8 +124,21 @@ describe('a registry in the folder of an ordinary user, changed by root', functi
   async function makeOwn(): Promise<string[]> {
     const [cert, key] = [join(registry.fixture.root, 'own.cert'), join(registry.fixture.root, 'own.key')];
     await runSuccessfully('openssl', [
-      ...['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '100', '-subj', '/CN=localhost'],
-      ...['-addext', 'subjectAltName=DNS:localhost', '-keyout', key, '-out', cert],
+      'req',
+      '-x509',
+      '-newkey',
+      'rsa:2048',
+      '-nodes',
+      '-days',
+      '100',
+      '-subj',
+      '/CN=localhost',
+      '-addext',
+      'subjectAltName=DNS:localhost',
+      '-keyout',
+      key,
+      '-out',
+      cert,
     ]);
     return [`--ssl-cert=${cert}`, `--ssl-key=${key}`];
   }

@@ -38,7 +38,9 @@ export async function makeAuthority(name = 'Test authority'): Promise<Authority>
     ...(await write(authority, join(folder, 'ca'))),
     issue: async ({ hosts = ['localhost', '127.0.0.1', '::1'], expired = false, client = false } = {}) => {
       const own = await makeCertificate({
-        ...{ name: `CN=${hosts[0] ?? 'localhost'}`, by: authority, until: expired ? -1 : undefined },
+        name: `CN=${hosts[0] ?? 'localhost'}`,
+        by: authority,
+        until: expired ? -1 : undefined,
         extensions: hostExtensions(hosts, client ? usages.client : usages.server),
       });
       issued += 1;

@@ -38,8 +38,5 @@ export async function startChangeProxy(
     server.close();
     await once(server, 'close');
   };
-  return {
-    host: `127.0.0.1:${(server.address() as AddressInfo).port}`,
-    ...{ stop, [Symbol.asyncDispose]: stop },
-  };
+  return { host: `127.0.0.1:${(server.address() as AddressInfo).port}`, stop, [Symbol.asyncDispose]: stop };
 }

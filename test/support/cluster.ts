@@ -32,11 +32,7 @@ export async function connectTo(
     cluster[Symbol.dispose]();
     await kubeconfigs.remove();
   };
-  return {
-    cluster,
-    context,
-    ...{ close, [Symbol.asyncDispose]: close },
-  };
+  return { cluster, context, close, [Symbol.asyncDispose]: close };
 }
 
 /** Starts an API server in this process, and connects to it; with `tokens` by the token `t`. */

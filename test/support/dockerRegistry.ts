@@ -101,7 +101,8 @@ export async function startDockerRegistry(options: DockerRegistryOptions = {}): 
     storage,
     pid: child.pid ?? 0,
     log: () => log,
-    ...{ stop, [Symbol.asyncDispose]: stop },
+    stop,
+    [Symbol.asyncDispose]: stop,
   };
 }
 

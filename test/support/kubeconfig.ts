@@ -49,6 +49,7 @@ export async function makeKubeconfigFolder(): Promise<KubeconfigFolder> {
       };
       return file(name, stringify(config));
     },
-    ...{ remove, [Symbol.asyncDispose]: remove },
+    remove,
+    [Symbol.asyncDispose]: remove,
   };
 }

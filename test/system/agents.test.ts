@@ -104,7 +104,9 @@ describe('the agents of a cluster', function () {
     for (const node of [a, b, c]) await expectLoaded(node);
     // A node with the bundle on a USB drive needs no copy.
     expect([a, b, c].map(({ state }) => existsSync(join(state, `bundle-${digest.slice(7, 19)}.tar`)))).to.deep.equal([
-      ...[true, false, true],
+      true,
+      false,
+      true,
     ]);
     cluster.direct({ phase: 'Pinned' });
     await until(isAt('Pinned', 'master-0', 'master-1', 'worker-0'));

@@ -58,7 +58,11 @@ describe('create, killed at each rename and removal', () => {
     const output = join(folder, 'registry');
     const path = join(output, 'mirror-registry-2.0.11-x86_64.tar');
     const args = (tag: string): string[] => [
-      ...['bundle', 'create', '--version=2.0.11', '--insecure', `--output=${output}`],
+      'bundle',
+      'create',
+      '--version=2.0.11',
+      '--insecure',
+      `--output=${output}`,
       ...Object.entries(names).map(([key, name]) => `--target-${key}=${images.host}/${name}:${tag}`),
     ];
     const start = (tag: string, env: NodeJS.ProcessEnv = {}): Running =>

@@ -130,12 +130,11 @@ describe('a drill of a node with systemd', function () {
 
   it('leaves nothing behind if it is interrupted, while it drains too', async () => {
     site.server.put({
-      ...{
-        apiVersion: 'policy/v1',
-        kind: 'PodDisruptionBudget',
-        metadata: { name: 'router', namespace: 'openshift-ingress' },
-      },
-      ...{ spec: { selector: { matchLabels: { app: 'router' } } }, status: { disruptionsAllowed: 1 } },
+      apiVersion: 'policy/v1',
+      kind: 'PodDisruptionBudget',
+      metadata: { name: 'router', namespace: 'openshift-ingress' },
+      spec: { selector: { matchLabels: { app: 'router' } } },
+      status: { disruptionsAllowed: 1 },
     });
     const { connected } = site;
     for (const reboot of [false, true]) {

@@ -157,8 +157,10 @@ describe('the check of layers in a store of skopeo', function () {
   const count = (phase: Phase, images: AgentImages) => {
     const facts = { metadata: made.result.metadata, digest: made.result.digest } as BundleFacts;
     const bundle: UpgradeBundle = {
-      ...{ ...upgradeBundleKind, metadata: { name: 'x' } },
-      ...{ spec: { bundle: {}, hold: false }, status: { phase, version: '4.19.4' } },
+      ...upgradeBundleKind,
+      metadata: { name: 'x' },
+      spec: { bundle: {}, hold: false },
+      status: { phase, version: '4.19.4' },
     };
     return images.count(facts, bundle, makeContext());
   };

@@ -153,8 +153,14 @@ describe('npm run package', function () {
       expect(needed).to.include('libc.so.6');
       // Libraries of packages that every installation has: glibc, libstdc++ and libgcc.
       expect([
-        ...['libc.so.6', 'libdl.so.2', 'libm.so.6', 'libpthread.so.0', 'libstdc++.so.6', 'libgcc_s.so.1'],
-        ...['ld-linux-x86-64.so.2', 'ld-linux-aarch64.so.1'],
+        'libc.so.6',
+        'libdl.so.2',
+        'libm.so.6',
+        'libpthread.so.0',
+        'libstdc++.so.6',
+        'libgcc_s.so.1',
+        'ld-linux-x86-64.so.2',
+        'ld-linux-aarch64.so.1',
       ]).to.include.members(needed);
       const minorOf = (name: RegExp): number =>
         Math.max(...[...header.matchAll(name)].map(([, minor]) => Number(minor)));
@@ -184,7 +190,9 @@ describe('npm run package', function () {
     await mkdir(join(folder, 'windows'));
     await runSuccessfully('python3', ['-m', 'zipfile', '-e', archiveFor('windows-amd64.zip'), join(folder, 'windows')]);
     expect((await readdir(join(folder, 'windows'))).sort()).to.deep.equal([
-      ...['LICENSE', 'THIRD-PARTY-NOTICES', 'oc-disconnected.exe'],
+      'LICENSE',
+      'THIRD-PARTY-NOTICES',
+      'oc-disconnected.exe',
     ]);
     const content = await readFile(join(folder, 'windows/oc-disconnected.exe'));
     const header = content.readUInt32LE(0x3c);
@@ -199,7 +207,9 @@ describe('npm run package', function () {
   it('makes an archive for each platform except macOS, with the checksums of all in one file and in the manifests', async () => {
     const archives = (await readdir(packages)).filter((name) => /^oc-.*(?:gz|zip)$/.test(name));
     expect(archives.map((name) => name.replace(/^oc-disconnected-[^-]+-/, ''))).to.have.members([
-      ...['linux-amd64.tar.gz', 'linux-arm64.tar.gz', 'windows-amd64.zip'],
+      'linux-amd64.tar.gz',
+      'linux-arm64.tar.gz',
+      'windows-amd64.zip',
     ]);
     const sums = await readFile(join(packages, 'SHA256SUMS'), 'utf8');
     const { platforms } = (parse(await readFile(join(packages, 'adm-upgrade-bundle.yaml'), 'utf8')) as Plugin).spec;
@@ -384,11 +394,14 @@ async function makeBase(layout: string, executable: string): Promise<string> {
   const layer = await readFile(`${tree}.tar`);
   const diff = `sha256:${createHash('sha256').update(layer).digest('hex')}`;
   const config = {
-    ...{ architecture: 'amd64', os: 'linux', config: { Env: ['PATH=/usr/bin'], Labels: { 'of.base': 'kept' } } },
+    architecture: 'amd64',
+    os: 'linux',
+    config: { Env: ['PATH=/usr/bin'], Labels: { 'of.base': 'kept' } },
     rootfs: { type: 'layers', diff_ids: [diff] },
   };
   const image = {
-    ...{ schemaVersion: 2, config: await put(JSON.stringify(config), 'config.v1+json') },
+    schemaVersion: 2,
+    config: await put(JSON.stringify(config), 'config.v1+json'),
     layers: [await put(gzipSync(layer), 'layer.v1.tar+gzip')],
   };
   const manifests = [await put(JSON.stringify(image), 'manifest.v1+json')];

@@ -23,10 +23,7 @@ describe('a mirror registry under podman', function () {
   let bundle: string;
   const old = imagesOf('2.0.7');
   let images: StandInReleases['fresh'];
-  const retrying = [
-    ...['-ksS', '--retry', '20', '--retry-all-errors', '--retry-delay', '1'],
-    'https://localhost:18443/v2/',
-  ];
+  const retrying = ['-ksS', '--retry', '20', '--retry-all-errors', '--retry-delay', '1', 'https://localhost:18443/v2/'];
 
   before(async function () {
     await requireRoot(this);
@@ -40,8 +37,10 @@ describe('a mirror registry under podman', function () {
       this.skip();
     }
     fixture = await makeFixture({
-      ...{ age: '2.0.7', hostname: 'localhost:18443', publish: '127.0.0.1:18443:8443' },
-      ...{ quayRoot: '/mnt/quay-install' },
+      age: '2.0.7',
+      hostname: 'localhost:18443',
+      publish: '127.0.0.1:18443:8443',
+      quayRoot: '/mnt/quay-install',
     });
     await installCertificates(fixture, { host: 'localhost', days: 20, caDays: 100 });
     await mkdir(join(fixture.root, 'mnt'), { recursive: true });

@@ -89,7 +89,9 @@ describe('a sigstore signature, in each use of a bundle', () => {
 
   const trust = () => ({
     ...acceptUnsigned,
-    ...{ keyrings: [made.keyFile], fingerprints: [made.key.fingerprint], allowUnsigned: false },
+    keyrings: [made.keyFile],
+    fingerprints: [made.key.fingerprint],
+    allowUnsigned: false,
   });
 
   async function create(path: string): Promise<void> {

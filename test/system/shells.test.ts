@@ -85,8 +85,11 @@ for (const [shell, { file, command, before: first, after: last }] of Object.entr
       const socket = join(home, `tmux-${(sessions += 1)}`);
       const tmux = (...args: string[]): Promise<string> => runSuccessfully('tmux', ['-S', socket, ...args]);
       const env = {
-        ...{ HOME: home, ZDOTDIR: home, XDG_CONFIG_HOME: join(home, '.config'), LANG: 'C.UTF-8' },
-        ...{ KUBECONFIG: join(home, 'kubeconfig') },
+        HOME: home,
+        ZDOTDIR: home,
+        XDG_CONFIG_HOME: join(home, '.config'),
+        LANG: 'C.UTF-8',
+        KUBECONFIG: join(home, 'kubeconfig'),
         PATH: [join(home, 'bin'), dirname(process.execPath), '/usr/bin:/bin'].join(delimiter),
       };
       const words = Object.entries(env).map(([name, value]) => `${name}='${value}'`);

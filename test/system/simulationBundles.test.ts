@@ -93,7 +93,7 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
 
   const stateOf = async (node: SimulatedNode): Promise<NodeState> => ({
     name: node.name,
-    mainStore: await seenOn(node, ...['--storage-opt', 'additionalimagestore=', '--root=/var/lib/containers/storage']),
+    mainStore: await seenOn(node, '--storage-opt', 'additionalimagestore=', '--root=/var/lib/containers/storage'),
     additionalStore: await readFile(node.pathOf(join(additionalStorePath, 'overlay-images/images.json')), 'utf8').catch(
       () => '[]',
     ),

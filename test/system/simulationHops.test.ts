@@ -41,7 +41,9 @@ async function reportSite({ api }: SimulatedCluster): Promise<SiteReport> {
   const metadata = { name: 'web.v1.0.0', namespace };
   api.put({ apiVersion, kind: 'ClusterServiceVersion', metadata, spec: { version } });
   api.put({
-    ...{ apiVersion, kind: 'Subscription', metadata: { name: 'web', namespace } },
+    apiVersion,
+    kind: 'Subscription',
+    metadata: { name: 'web', namespace },
     spec: { name: 'web', channel: 'stable', source: 'redhat-operators' },
     status: { installedCSV: metadata.name },
   });
@@ -90,10 +92,13 @@ describe('a cluster with a bundle of two releases for its site', function () {
     const operator = makeOperator();
     const files = { 'gates.yaml': stringify({ kind: 'ConfigMap', metadata: { name: 'admin-gates' }, data: gates }) };
     made = await makeBundle({
-      ...{ version: '4.20.3', previous: ['4.19.12'], layerSize: 50_000 },
+      version: '4.20.3',
+      previous: ['4.19.12'],
+      layerSize: 50_000,
       earlier: [{ version: '4.19.12', previous: ['4.19.3'], components: 3, files }],
       site: {
-        ...{ report: await reportSite(cluster), catalog: operator.catalog },
+        report: await reportSite(cluster),
+        catalog: operator.catalog,
         contents: [operator.content, first.release],
       },
     });

@@ -49,10 +49,15 @@ const objectName = /^[a-z\d][a-z\d.-]{0,252}$/;
  */
 const offeredValues: Readonly<Record<FoundSuggestion, RegExp>> = {
   bundles: /^(?:~\/)?[\w./][\w@%+=:./-]{0,1000}$/,
-  ...{ contexts: configName, clusters: configName, users: configName },
-  ...{ versions: /^\d[\w.-]{0,100}$/, 'registry-versions': /^\d[\w.-]{0,100}$/ },
-  ...{ components: /^[a-z\d][\w.-]{0,252}$/, topics: /^[\w-]+$/ },
-  ...{ nodes: objectName, 'upgrade-bundles': objectName },
+  contexts: configName,
+  clusters: configName,
+  users: configName,
+  versions: /^\d[\w.-]{0,100}$/,
+  'registry-versions': /^\d[\w.-]{0,100}$/,
+  components: /^[a-z\d][\w.-]{0,252}$/,
+  topics: /^[\w-]+$/,
+  nodes: objectName,
+  'upgrade-bundles': objectName,
 };
 
 /** Finds the candidates for the last of the words after the program’s name. Throws the errors of `find`. */

@@ -119,11 +119,23 @@ function toPlainCreated(
 ): object {
   const { version, arch, release, size, images, blobs, signatures, volumes, base, releases } = metadata;
   return {
-    ...{ path, outcome, version, arch, release, size, digest, isRead, fetched },
-    ...{ images: images.length, blobs: blobs.length, base, volumes },
+    path,
+    outcome,
+    version,
+    arch,
+    release,
+    size,
+    digest,
+    isRead,
+    fetched,
+    images: images.length,
+    blobs: blobs.length,
+    base,
+    volumes,
     ...(releases && { releases: releases.map(toPlainRelease) }),
     ...(catalogs.length > 0 && { catalogs: toPlainCatalogs(catalogs) }),
-    ...{ osImageStreams, signatures },
+    osImageStreams,
+    signatures,
     ...(policies && { sigstore: toPlainPolicies(policies, expectedKeys) }),
   };
 }

@@ -158,7 +158,10 @@ export const createPositionals = {
 
 /** The file with options of `create`. */
 export const bundleConfig = {
-  ...{ kind: 'BundleConfig', name: 'site', option: 'file', without: ['print-config'] },
+  kind: 'BundleConfig',
+  name: 'site',
+  option: 'file',
+  without: ['print-config'],
   alternatives: ['release', 'version', 'release-image', 'channel'],
 } as const;
 

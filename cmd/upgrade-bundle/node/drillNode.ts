@@ -34,7 +34,10 @@ export const command = defineCommand({
     context.log('warn', 'nothing else has ended the drill: releasing the node');
     using cluster = await connectCluster({ kubeconfig, environment }, context);
     await releaseNode(cluster, node, ({ started, reboot }) => ({
-      ...{ result: 'interrupted', started, ended: new Date().toISOString(), reboot },
+      result: 'interrupted',
+      started,
+      ended: new Date().toISOString(),
+      reboot,
       message: 'the command that ran the drill ended before the drill',
     }));
   },

@@ -84,24 +84,30 @@ export function formatDrillPage(cluster: string, drills: readonly NodeDrill[], o
   const failed = drills.filter(({ result }) => result !== 'passed');
   const sorted = [...failed, ...drills.filter(({ result }) => result === 'passed')];
   const nodes = sorted.map(({ node, result, message, reboot, pods, seconds, started }) => [
-    ...[node, result, message ?? '', reboot ? 'reboot' : 'restart of the container runtime'],
-    ...[
-      `${pods.filter((pod) => pod.seconds !== undefined).length} of ${pods.length}`,
-      `${seconds} s`,
-      formatTime(started),
-    ],
+    node,
+    result,
+    message ?? '',
+    reboot ? 'reboot' : 'restart of the container runtime',
+    `${pods.filter((pod) => pod.seconds !== undefined).length} of ${pods.length}`,
+    `${seconds} s`,
+    formatTime(started),
   ]);
   const pods = sorted.flatMap(({ node, pods: all }) =>
     all
       .toSorted((a, b) => (b.seconds ?? Infinity) - (a.seconds ?? Infinity))
       .map(({ namespace, name, owner, seconds, message }) => [
-        ...[`${namespace}/${name}`, node, owner],
-        ...[seconds === undefined ? 'does not run' : `${seconds} s`, message ?? ''],
+        `${namespace}/${name}`,
+        node,
+        owner,
+        seconds === undefined ? 'does not run' : `${seconds} s`,
+        message ?? '',
       ]),
   );
   const asked = sorted.flatMap(({ node, asked: images }) =>
     images.map(({ image, count, pods: users, clients }) => [
-      ...[image, node, String(count)],
+      image,
+      node,
+      String(count),
       users.map(({ namespace, name }) => `${namespace}/${name}`).join(', ') || clients.join(', '),
     ]),
   );
@@ -156,17 +162,17 @@ export function formatFleetPage(members: readonly FleetMember[], { date, tool }:
       signer = '',
       problems,
     }) => [
-      ...[
-        cluster,
-        version,
-        String(nodes),
-        update?.version ?? '',
-        update?.phase ?? '',
-        update?.ended?.slice(0, 10) ?? '',
-      ],
+      cluster,
+      version,
+      String(nodes),
+      update?.version ?? '',
+      update?.phase ?? '',
+      update?.ended?.slice(0, 10) ?? '',
       update?.duration === undefined ? '' : formatDuration(update.duration),
       free === undefined ? '' : formatBytes(free),
-      ...[created, `${Math.floor(age / 86_400)} d`, trusted ? 'trusted' : `claimed by ${signer.slice(0, 12)}`],
+      created,
+      `${Math.floor(age / 86_400)} d`,
+      trusted ? 'trusted' : `claimed by ${signer.slice(0, 12)}`,
       problems.join('; '),
     ],
   );

@@ -81,8 +81,13 @@ function listImages(images: readonly SourcedImage[]): Markup {
   const sorted = [...images].sort((a, b) => b.unique - a.unique);
   const hasSources = images.some(({ source }) => source !== undefined);
   const heads = [
-    ...['Image', 'Kind', markup`<th scope="col" class="number" aria-sort="descending">Own</th>`],
-    ...[...['Shared', 'Total', 'Layers'].map(numberHead), 'Sigstore', 'Digest', ...(hasSources ? ['Source'] : [])],
+    'Image',
+    'Kind',
+    markup`<th scope="col" class="number" aria-sort="descending">Own</th>`,
+    ...['Shared', 'Total', 'Layers'].map(numberHead),
+    'Sigstore',
+    'Digest',
+    ...(hasSources ? ['Source'] : []),
   ];
   const rows = sorted.map((image) => {
     const details = [...image.aliases.map((alias) => `also ${alias}`), ...image.platforms];

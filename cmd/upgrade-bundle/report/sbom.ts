@@ -31,12 +31,17 @@ function toCycloneDx(
   const [name = '', toolVersion = ''] = tool.split('/');
   const root = `openshift-${version}-${arch}`;
   return {
-    ...{ bomFormat: 'CycloneDX', specVersion: '1.6', version: 1 },
+    bomFormat: 'CycloneDX',
+    specVersion: '1.6',
+    version: 1,
     metadata: {
       timestamp: formatTime(date),
       tools: { components: [{ type: 'application', name, version: toolVersion }] },
       component: {
-        ...{ type: 'platform', 'bom-ref': root, name: 'OpenShift', version },
+        type: 'platform',
+        'bom-ref': root,
+        name: 'OpenShift',
+        version,
         properties: [
           ...[['release', release] as const, ['architecture', arch] as const, ...Object.entries(versions)].map(
             ([part, value]) => ({ name: `${name}:${part}`, value }),
@@ -45,7 +50,10 @@ function toCycloneDx(
       },
     },
     components: images.map((image) => ({
-      ...{ type: 'container', 'bom-ref': image.pullspec, name: image.name, version: image.digest },
+      type: 'container',
+      'bom-ref': image.pullspec,
+      name: image.name,
+      version: image.digest,
       hashes: [{ alg: 'SHA-256', content: hexOf(image.digest) }],
       ...(image.license !== undefined && { licenses: [describeLicense(image.license)] }),
       purl: purlOf(image),
@@ -75,16 +83,28 @@ function toSpdx(
   const common = { filesAnalyzed: false, licenseConcluded: none, copyrightText: none };
   const ids = images.map(({ digest }, index) => `SPDXRef-image-${index}-${hexOf(digest).slice(0, 12)}`);
   return {
-    ...{ spdxVersion: 'SPDX-2.3', dataLicense: 'CC0-1.0', SPDXID: 'SPDXRef-DOCUMENT', name },
+    spdxVersion: 'SPDX-2.3',
+    dataLicense: 'CC0-1.0',
+    SPDXID: 'SPDXRef-DOCUMENT',
+    name,
     documentNamespace: `https://spdx.org/spdxdocs/${name}-${parseReference(release).digest?.slice(7) ?? ''}`,
     creationInfo: { created: formatTime(date), creators: [`Tool: ${tool.replace('/', '-')}`] },
     packages: [
       {
-        ...{ SPDXID: root, name: 'OpenShift', versionInfo: version, downloadLocation: none, ...common },
-        ...{ licenseDeclared: none, comment: `release ${release}` },
+        SPDXID: root,
+        name: 'OpenShift',
+        versionInfo: version,
+        downloadLocation: none,
+        ...common,
+        licenseDeclared: none,
+        comment: `release ${release}`,
       },
       ...images.map((image, index) => ({
-        ...{ SPDXID: ids[index], name: image.name, versionInfo: image.digest, downloadLocation: none, ...common },
+        SPDXID: ids[index],
+        name: image.name,
+        versionInfo: image.digest,
+        downloadLocation: none,
+        ...common,
         checksums: [{ algorithm: 'SHA256', checksumValue: hexOf(image.digest) }],
         externalRefs: [
           { referenceCategory: 'PACKAGE-MANAGER', referenceType: 'purl', referenceLocator: purlOf(image) },

@@ -227,6 +227,12 @@ export const recordArgument = {
 
 /** The colors of the phases of an UpgradeBundle and of its nodes. */
 export const phaseAccents = {
-  ...{ Verified: 'busy', Loading: 'busy', Loaded: 'busy', Pinned: 'busy', Upgrading: 'busy' },
-  ...{ Held: 'doubtful', Completed: 'good', Failed: 'bad' },
+  Verified: 'busy',
+  Loading: 'busy',
+  Loaded: 'busy',
+  Pinned: 'busy',
+  Upgrading: 'busy',
+  Held: 'doubtful',
+  Completed: 'good',
+  Failed: 'bad',
 } as const satisfies Accents;

@@ -109,8 +109,11 @@ function listSiteBlockers(site: SiteReport, releases: readonly PathRelease[]): s
 function conditionsOf({ gateConditions: known }: SiteReport): GateConditions | undefined {
   return (
     known && {
-      ...{ platform: known.platform, isAzureStack: known.isAzureStack, hasMirrorSets: known.hasMirrorSets },
-      ...{ hasArmNodes: known.hasArmNodes, servesGateways: known.servesGateways },
+      platform: known.platform,
+      isAzureStack: known.isAzureStack,
+      hasMirrorSets: known.hasMirrorSets,
+      hasArmNodes: known.hasArmNodes,
+      servesGateways: known.servesGateways,
       managedBootImages: known.managedBootImages,
     }
   );

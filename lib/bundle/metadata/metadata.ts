@@ -277,7 +277,11 @@ const volume: Record<keyof NonNullable<BundleMetadata['volumes']>[number], Shape
   size,
 };
 const base: Record<keyof BundleBase, Shape> = {
-  ...{ version, arch, release: pullspec, blobs, images: mapping(isPullspec, list(digest, itself)) },
+  version,
+  arch,
+  release: pullspec,
+  blobs,
+  images: mapping(isPullspec, list(digest, itself)),
 };
 const reports: Record<keyof ReportPlace, Shape> = {
   space: single((value) => size.isValid(value) && Number(value) >= smallestReportSpace && Number(value) % 4096 === 0),
@@ -285,19 +289,37 @@ const reports: Record<keyof ReportPlace, Shape> = {
 };
 const skipped: Record<keyof SkippedImage, Shape> = { image: text, operators: list(text, itself), catalog: text };
 const release: Record<keyof BundledRelease, Shape> = {
-  ...{ version, release: pullspec, components, osImages: list(pullspec), previous: list(version), risks, bytes: size },
+  version,
+  release: pullspec,
+  components,
+  osImages: list(pullspec),
+  previous: list(version),
+  risks,
+  bytes: size,
 };
 
 /** The form of metadata.json, with its keys in the order in which `create` writes them. */
 const fields: Record<keyof BundleMetadata, Shape> = {
   formatVersion: single((value) => value === 1 || value === 2),
-  ...{ version, arch, release: pullspec, images: list(pullspec, itself), components },
-  ...{ extraImages: list(pullspec, itself), osImages: list(pullspec), previous: list(version) },
+  version,
+  arch,
+  release: pullspec,
+  images: list(pullspec, itself),
+  components,
+  extraImages: list(pullspec, itself),
+  osImages: list(pullspec),
+  previous: list(version),
   signatures: mapping(digest.isValid, list(record(signature))),
-  ...{ tool: text, risks, releases: list(record(release)), artifacts: list(pullspec, itself) },
+  tool: text,
+  risks,
+  releases: list(record(release)),
+  artifacts: list(pullspec, itself),
   skippedImages: list(record(skipped), (each) => fieldsOf(each)['image']),
   reports: record(reports, ['space', 'key']),
-  ...{ base: record(base, ['images']), blobs, size, volumes: list(record(volume)) },
+  base: record(base, ['images']),
+  blobs,
+  size,
+  volumes: list(record(volume)),
 };
 const whole = record(fields, ['risks', 'releases', 'artifacts', 'skippedImages', 'reports', 'base', 'volumes']);
 

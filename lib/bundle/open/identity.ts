@@ -67,7 +67,9 @@ export async function identifyBundle(path: string, trust: VerifyTrust, context: 
   const signatures = (await readBundledSignatures(bundle, context)).get(signed.release.digest) ?? [];
   const { formatVersion, extraImages, base } = metadata;
   const identity = {
-    ...{ name: upgradeBundleName(metadata), version: signed.release.version, releaseDigest: signed.release.digest },
+    name: upgradeBundleName(metadata),
+    version: signed.release.version,
+    releaseDigest: signed.release.digest,
     digest: await readDigest(bundle, context),
     evidence: { formatVersion, signed, signatures, extraImages, base, releases: splitReleases(metadata) },
   };
@@ -124,7 +126,9 @@ export function parseIdentity(text: string, path: string): BundleIdentity {
   if (objects.length === 1 && name !== undefined && typeof digest === 'string' && isDigest(digest)) {
     const release = textOf(releaseDigest);
     return {
-      ...{ name, digest, version: textOf(version) },
+      name,
+      digest,
+      version: textOf(version),
       releaseDigest: release !== undefined && isDigest(release) ? release : undefined,
     };
   }

@@ -7,7 +7,13 @@ type Path = readonly (string | number)[];
 
 /** Fields that the server sets. In a manifest, they belong to an earlier object. */
 const serverFields = new Set([
-  ...['creationTimestamp', 'deletionTimestamp', 'generation', 'managedFields', 'resourceVersion', 'selfLink', 'uid'],
+  'creationTimestamp',
+  'deletionTimestamp',
+  'generation',
+  'managedFields',
+  'resourceVersion',
+  'selfLink',
+  'uid',
 ]);
 
 const lastApplied = 'kubectl.kubernetes.io/last-applied-configuration';

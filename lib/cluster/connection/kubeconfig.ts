@@ -130,7 +130,9 @@ async function readKubeconfig(file: string, required: boolean): Promise<Kubeconf
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === 'ENOENT' && !required) return undefined;
     throw new PluginError('not-readable', `the kubeconfig ${file} cannot be read: ${reasonOf(cause)}`, {
-      ...{ cause, hint: 'Name a kubeconfig that exists and that you may read.', settings: ['kubeconfig'] },
+      cause,
+      hint: 'Name a kubeconfig that exists and that you may read.',
+      settings: ['kubeconfig'],
     });
   }
   try {
@@ -210,8 +212,12 @@ function readExtra(fields: readonly string[]): Fields {
 }
 
 const noLogin = {
-  ...{ token: undefined, tokenFile: undefined, exec: undefined, 'auth-provider': undefined },
-  ...{ username: undefined, password: undefined },
+  token: undefined,
+  tokenFile: undefined,
+  exec: undefined,
+  'auth-provider': undefined,
+  username: undefined,
+  password: undefined,
 };
 
 function reasonOf(cause: unknown): string {

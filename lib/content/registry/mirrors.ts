@@ -80,7 +80,8 @@ export async function readMirrorSets(file: string): Promise<MirrorSets> {
     text = (await readSmallFile(file, limits.length)).toString();
   } catch (cause) {
     throw new PluginError('not-readable', `the file of mirror sets cannot be read: ${messageOf(cause)}`, {
-      ...{ cause, settings: ['idmsFile'] },
+      cause,
+      settings: ['idmsFile'],
     });
   }
   const rules: MirrorRule[] = [];

@@ -131,7 +131,10 @@ export async function listMisplaced(folder: string, device: string): Promise<Rej
     if (!first) continue;
     const reason = 'it is in a folder, and bundles are found at the top of a medium only';
     rejected.push({
-      ...{ kind: 'folder', device, path: join(folder, first.path), reason },
+      kind: 'folder',
+      device,
+      path: join(folder, first.path),
+      reason,
       hint: 'Move it out of the folder.',
     });
   }
@@ -218,8 +221,15 @@ async function describe(path: string, place: MediumSource, context: Context): Pr
   }
   if (base) context.log('debug', `${path} is a delta. ${baseHint(metadata)}`);
   return {
-    ...{ device: place.device, path, label: place.label, filesystem: place.filesystem },
-    ...{ version, arch, release, size, volumes: volumes.length },
+    device: place.device,
+    path,
+    label: place.label,
+    filesystem: place.filesystem,
+    version,
+    arch,
+    release,
+    size,
+    volumes: volumes.length,
     digest: await readDigestFile(path),
     base: base?.version,
     baseRelease: base?.release,

@@ -70,15 +70,13 @@ export async function lintManifests(
     await takeTurn(context.signal);
   }
   return {
-    ...{
-      target: name,
-      root,
-      version,
-      files: manifests.length,
-      objects: state.objects + state.budget.inert,
-      excluded: state.excluded,
-      knowsImages: images !== undefined,
-    },
+    target: name,
+    root,
+    version,
+    files: manifests.length,
+    objects: state.objects + state.budget.inert,
+    excluded: state.excluded,
+    knowsImages: images !== undefined,
     findings: sortLintFindings(state.findings),
   };
 }
@@ -103,8 +101,12 @@ export async function lintSets(sets: readonly ManifestSet[], context: Context): 
   const sum = (field: 'files' | 'objects' | 'excluded'): number =>
     reports.reduce((total, report) => total + report[field], 0);
   return {
-    ...{ target: first.target, root: undefined, version: reports.flatMap(({ version }) => version ?? []).join(', ') },
-    ...{ files: sum('files'), objects: sum('objects'), excluded: sum('excluded') },
+    target: first.target,
+    root: undefined,
+    version: reports.flatMap(({ version }) => version ?? []).join(', '),
+    files: sum('files'),
+    objects: sum('objects'),
+    excluded: sum('excluded'),
     knowsImages: first.knowsImages,
     findings: sortLintFindings(findings),
   };

@@ -30,7 +30,11 @@ export function judgeReport(
   return {
     ...report,
     ...(against && { against: against.target }),
-    ...{ passed: failing === 0, failing, failOn, findings, unused: judged.unused },
+    passed: failing === 0,
+    failing,
+    failOn,
+    findings,
+    unused: judged.unused,
   };
 }
 

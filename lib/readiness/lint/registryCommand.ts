@@ -4,8 +4,24 @@ import { listCommands } from './shell.ts';
 
 /** Programs that run the program after their own options. */
 const wrappers = new Set([
-  ...['sudo', 'env', 'nice', 'ionice', 'nohup', 'chroot', 'nsenter', 'systemd-run', 'timeout', 'stdbuf', 'setsid'],
-  ...['retry', 'unshare', 'runuser', 'xargs', 'time', 'exec', 'command'],
+  'sudo',
+  'env',
+  'nice',
+  'ionice',
+  'nohup',
+  'chroot',
+  'nsenter',
+  'systemd-run',
+  'timeout',
+  'stdbuf',
+  'setsid',
+  'retry',
+  'unshare',
+  'runuser',
+  'xargs',
+  'time',
+  'exec',
+  'command',
 ]);
 const keywords = new Set(['if', 'then', 'elif', 'else', 'while', 'until', 'do', '!', '{', 'time', 'exec', 'command']);
 const shells = new Set(['sh', 'bash', 'dash', 'zsh', 'ksh', 'ash']);

@@ -52,12 +52,17 @@ export function applyRules<Item>(
       const value = oneLine(text);
       const problem = problemOf(rule, value);
       findings.push({
-        ...{ rule: id, severity, object: place.object, file: place.file, line: 1 },
+        rule: id,
+        severity,
+        object: place.object,
+        file: place.file,
+        line: 1,
         component: componentOf(place, release?.componentOf(container?.image ?? text)),
         field: oneLine(placeBelow(place, field).field),
         value,
         message: container ? describeContainers([container], problem) : `${actor} ${problem}`,
-        ...{ why, remedy },
+        why,
+        remedy,
       });
     }
   }

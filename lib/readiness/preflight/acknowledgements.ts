@@ -99,8 +99,11 @@ async function readGates(cluster: Cluster, running: string) {
 /** Finds the acknowledgements that updates to some releases require. */
 export async function checkAcknowledgements(...update: Parameters<typeof listDueAcknowledgements>): Promise<Finding[]> {
   const find = (message: string, advice: string, isPossible = false): Finding => ({
-    ...{ check: 'version', severity: isPossible ? 'info' : 'warning', subject: subjectOf(acknowledgements) },
-    ...{ message, advice },
+    check: 'version',
+    severity: isPossible ? 'info' : 'warning',
+    subject: subjectOf(acknowledgements),
+    message,
+    advice,
   });
   try {
     return (await listDueAcknowledgements(...update)).map((due) =>

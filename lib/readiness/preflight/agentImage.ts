@@ -30,7 +30,9 @@ export function checkAgentImage(workloads: readonly KubernetesObject[]): Finding
   if (!set || daemonImage === undefined || readDaemonImage(set) === daemonImage) return [];
   return [
     {
-      ...{ check: 'images', severity: 'warning', subject: subjectOf(set) },
+      check: 'images',
+      severity: 'warning',
+      subject: subjectOf(set),
       message: 'does not run in the image of the machine config daemon: a node that loses the old image has no agent',
       advice:
         'The controller fixes this (oc -n oc-upgrade-bundle logs daemonset/controller). If it does not, run install again with the same options.',

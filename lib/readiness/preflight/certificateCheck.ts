@@ -87,11 +87,17 @@ export async function checkCertificates(
           loaded
             ? {
                 ...(remaining < 0 ? blocks('certificate') : ({ severity: 'warning' } as const)),
-                ...{ check: 'certificates', subject: subjectOf(each), message: words, advice: advice.renew(namespace) },
+                check: 'certificates',
+                subject: subjectOf(each),
+                message: words,
+                advice: advice.renew(namespace),
               }
             : {
-                ...{ check: 'certificates', severity: 'info', subject: subjectOf(each) },
-                ...{ message: `${words}; no running component loads it`, advice: advice.unused },
+                check: 'certificates',
+                severity: 'info',
+                subject: subjectOf(each),
+                message: `${words}; no running component loads it`,
+                advice: advice.unused,
               },
         ];
       });

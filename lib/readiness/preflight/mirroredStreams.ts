@@ -90,7 +90,8 @@ async function askMirrors(
   if (lacking.length > 0) {
     findings.push({
       ...(failure ? ({ severity: 'warning' } as const) : blocks('streams')),
-      ...{ check, subject },
+      check,
+      subject,
       message: failure
         ? `was not asked for all ${what}: ${failure.message}`
         : `lacks ${lacking.length} ${what}: ${nameSome(lacking, 5)}`,

@@ -109,7 +109,9 @@ export interface WaitingController {
 
 /** Lists the pods of machine-config-controller. */
 export const controllerPods = {
-  ...{ apiVersion: 'v1', kind: 'Pod', namespace: 'openshift-machine-config-operator' },
+  apiVersion: 'v1',
+  kind: 'Pod',
+  namespace: 'openshift-machine-config-operator',
   labelSelector: 'k8s-app=machine-config-controller',
 } as const;
 

@@ -130,8 +130,11 @@ export async function runPreflight(
   ];
   const { findings, unused } = ignoreFindings(found, ignore);
   return {
-    ...{ cluster: cluster.name, version, target: plan?.version },
-    ...{ nodes: listPoolNodes(survey).length, workloads: templates.length },
+    cluster: cluster.name,
+    version,
+    target: plan?.version,
+    nodes: listPoolNodes(survey).length,
+    workloads: templates.length,
     ready: !findings.some(isOpenBlocker),
     findings: sortFindings(findings),
     unused,
@@ -214,7 +217,8 @@ async function checkPlan(
       survey.pools,
     ),
     ...checkPreviewStreams(version, {
-      ...{ clusterVersion, featureSet },
+      clusterVersion,
+      featureSet,
       mirrored: supply.mirrored || survey.digestMirrors.some(isOwnMirrorSet),
     }),
     ...checkManifests(report, version, supply.mirrored),
@@ -236,7 +240,8 @@ async function checkMirrors(
 
 function listReleases(planned: UpdatePlan, context: Context): GatedRelease[] {
   return [...(planned.earlier ?? []), planned].map(({ version, manifests }) => ({
-    ...{ version, gates: readPayloadGates(manifests, version, context) },
+    version,
+    gates: readPayloadGates(manifests, version, context),
   }));
 }
 

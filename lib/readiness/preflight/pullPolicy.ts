@@ -89,8 +89,11 @@ export function checkManifests({ findings }: LintReport, version: string, mirror
       ? { severity: 'blocker', because: why }
       : { severity: severity === 'info' ? 'info' : 'warning' };
     return {
-      ...{ check, ...weight, subject: object },
-      ...{ message: `${version} brings it (${file}), and ${message}`, advice: advice.payload },
+      check,
+      ...weight,
+      subject: object,
+      message: `${version} brings it (${file}), and ${message}`,
+      advice: advice.payload,
     };
   });
 }

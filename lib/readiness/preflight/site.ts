@@ -70,12 +70,7 @@ function describeNode(node: StoredObject, { disks }: Pick<ClusterSurvey, 'disks'
   const { name, architecture, capacity } = readNode(node);
   const os = textOf(fieldsAt(node['status'], 'nodeInfo')['osImage']);
   const { images } = disks.get(name) ?? {};
-  return {
-    ...{ name, architecture },
-    capacity: images?.size ?? capacity,
-    ...(images && { free: images.free }),
-    os,
-  };
+  return { name, architecture, capacity: images?.size ?? capacity, ...(images && { free: images.free }), os };
 }
 
 function describePool({ metadata, spec, status }: StoredObject): NonNullable<SiteReport['pools']>[number] {
@@ -138,7 +133,10 @@ async function listOperators(cluster: Cluster): Promise<SiteOperator[]> {
     const max = maxOpenShiftVersion(own);
     return [
       {
-        ...{ name, version, channel: textOf(channel) ?? '', catalog: textOf(source) ?? '' },
+        name,
+        version,
+        channel: textOf(channel) ?? '',
+        catalog: textOf(source) ?? '',
         ...(max !== undefined && { maxOpenShiftVersion: max }),
       },
     ];

@@ -78,7 +78,11 @@ export function checkState(object: KubernetesObject, target: UpdateTarget | unde
 export function checkPath(object: KubernetesObject, target: UpdateTarget, supply: ImageSupply): Finding[] {
   const { version, desired, multi } = readClusterVersion(object);
   const find = (check: 'path' | 'version', weight: Weight, message: string, advised: string): Finding => ({
-    ...{ check, ...weight, subject: subjectOf(object), message, advice: advised },
+    check,
+    ...weight,
+    subject: subjectOf(object),
+    message,
+    advice: advised,
   });
   const asked = textOf(fieldsAt(object, 'spec', 'desiredUpdate')['version']);
   if (target.version === version)

@@ -18,8 +18,18 @@ const platformResources: ReadonlyMap<string, readonly string[]> = new Map([
   [
     '',
     [
-      ...['pods', 'services', 'configmaps', 'secrets', 'serviceaccounts', 'endpoints'],
-      ...['namespaces', 'nodes', 'pods/eviction', 'pods/binding', 'nodes/status', 'pods/status'],
+      'pods',
+      'services',
+      'configmaps',
+      'secrets',
+      'serviceaccounts',
+      'endpoints',
+      'namespaces',
+      'nodes',
+      'pods/eviction',
+      'pods/binding',
+      'nodes/status',
+      'pods/status',
     ],
   ],
   ['apps', ['deployments', 'daemonsets', 'statefulsets', 'replicasets']],
@@ -37,9 +47,23 @@ const platformResources: ReadonlyMap<string, readonly string[]> = new Map([
 
 /** The resources without a namespace among them. The API server asks no webhook about webhook configurations. */
 const clusterScoped = new Set([
-  ...['namespaces', 'nodes', 'nodes/status', 'clusterroles', 'clusterrolebindings', 'customresourcedefinitions'],
-  ...['apiservices', 'priorityclasses', 'storageclasses', 'csidrivers', 'clusteroperators', 'clusterversions'],
-  ...['machineconfigs', 'machineconfigpools', 'controllerconfigs', 'kubeapiservers', 'etcds'],
+  'namespaces',
+  'nodes',
+  'nodes/status',
+  'clusterroles',
+  'clusterrolebindings',
+  'customresourcedefinitions',
+  'apiservices',
+  'priorityclasses',
+  'storageclasses',
+  'csidrivers',
+  'clusteroperators',
+  'clusterversions',
+  'machineconfigs',
+  'machineconfigpools',
+  'controllerconfigs',
+  'kubeapiservers',
+  'etcds',
 ]);
 
 const platformNamespaces = /^(?:openshift(?:-|$)|kube-system$)/;
@@ -262,7 +286,12 @@ function evaluateCondition(expression: string, admitted: AdmittedObject): boolea
   const present = object ?? { metadata };
   const [, , serviceNamespace = ''] = username.split(':');
   const request = {
-    ...{ operation, name, namespace: namespace ?? '', subResource, requestSubResource: subResource, dryRun: false },
+    operation,
+    name,
+    namespace: namespace ?? '',
+    subResource,
+    requestSubResource: subResource,
+    dryRun: false,
     resource: { group, version: 'v1', resource: main },
     requestResource: { group, version: 'v1', resource: main },
     userInfo: {

@@ -153,7 +153,12 @@ async function readSmallFiles(files: HostFiles, detected: DetectedInstallation):
   const extra = join(quayRoot.value, 'quay-config/extra_ca_certs');
   const paths = [
     join(quayRoot.value, 'quay-config/config.yaml'),
-    ...[server, serverKey, authority, authorityKey, next, nextKey],
+    server,
+    serverKey,
+    authority,
+    authorityKey,
+    next,
+    nextKey,
     ...(await files.list(extra)).map((name) => join(extra, name)),
   ];
   const small = new Map<string, Buffer>();

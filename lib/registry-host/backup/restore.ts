@@ -135,7 +135,10 @@ async function survey(backup: Backup, request: RestoreRequest, context: Context)
     host: restored.installation.host.value,
     files: restored.changes.map(({ path }) => path),
     renewals: restored.renewal?.server ?? [],
-    ...{ database, restart: kind.units.toReversed(), addedFiles: missing.length, addedSize },
+    database,
+    restart: kind.units.toReversed(),
+    addedFiles: missing.length,
+    addedSize,
   };
   return { plan, files: restored, storage, missing };
 }
@@ -262,7 +265,10 @@ async function planFiles(request: RestoredFilesRequest): Promise<RestoredFiles> 
     }
   }
   const state = await describeState(files, {
-    ...{ detected, version: detected.installation.version, images: new Map(), changes },
+    detected,
+    version: detected.installation.version,
+    images: new Map(),
+    changes,
     origin: options.own || kind === 'own' ? 'own' : kind === 'automatic' ? 'auto' : undefined,
   });
   return { installation: restored.installation, changes: [...changes, state], renewal };

@@ -99,7 +99,9 @@ export async function readCertificates(
     problems: installation.externalTls ? [] : listProblems(installation, { server, serverKey, authority }, paths, now),
   };
   return {
-    ...{ status, paths, authorityKey: kind === 'automatic' ? authorityKey : undefined },
+    status,
+    paths,
+    authorityKey: kind === 'automatic' ? authorityKey : undefined,
     server: server?.toString(),
     authority: authority?.toString(),
     next: pending,

@@ -19,14 +19,27 @@ export function formatCheckTimer({ command, isUser, changesExitCode }: CheckTime
   const service = [
     `# ${folder}/oc-mirror-registry-check.service`,
     `# Exit status: ${changesExitCode} if there is something to do, 1 if blocked or failed, 2 for a usage error`,
-    ...['[Unit]', `Description=${description}`, ''],
-    ...['[Service]', 'Type=oneshot', `ExecStart=${command.map(quote).join(' ')}`, ''],
+    '[Unit]',
+    `Description=${description}`,
+    '',
+    '[Service]',
+    'Type=oneshot',
+    `ExecStart=${command.map(quote).join(' ')}`,
+    '',
   ];
   const timer = [
     `# ${folder}/oc-mirror-registry-check.timer`,
-    ...['[Unit]', `Description=${description} (weekly)`, ''],
-    ...['[Timer]', 'OnCalendar=weekly', 'Persistent=true', 'RandomizedDelaySec=1h', ''],
-    ...['[Install]', 'WantedBy=timers.target', ''],
+    '[Unit]',
+    `Description=${description} (weekly)`,
+    '',
+    '[Timer]',
+    'OnCalendar=weekly',
+    'Persistent=true',
+    'RandomizedDelaySec=1h',
+    '',
+    '[Install]',
+    'WantedBy=timers.target',
+    '',
   ];
   const next = `# Next: ${systemctl} daemon-reload && ${systemctl} enable --now oc-mirror-registry-check.timer`;
   return [...service, ...timer, next, ''].join('\n');

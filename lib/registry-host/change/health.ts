@@ -39,7 +39,10 @@ export function healthCheckOf(
   const address = ownAddressOf(bound, networkInterfaces());
   const { servesTls, externalTls } = installation;
   return {
-    ...{ address, port: installation.port.value, host: installation.host.value, isTls: servesTls },
+    address,
+    port: installation.port.value,
+    host: installation.host.value,
+    isTls: servesTls,
     authorities: externalTls ? undefined : (authority ?? server),
     certificate: servesTls ? server : undefined,
   };

@@ -20,7 +20,16 @@ const containerName = 'quay-migrate';
 
 /** Options of a unit’s container that concern only its unit. */
 const unitOptions = new Set([
-  ...['name', 'replace', 'rm', 'detach', 'conmon-pidfile', 'cidfile', 'cgroups', 'log-driver', 'publish', 'restart'],
+  'name',
+  'replace',
+  'rm',
+  'detach',
+  'conmon-pidfile',
+  'cidfile',
+  'cgroups',
+  'log-driver',
+  'publish',
+  'restart',
 ]);
 
 /**

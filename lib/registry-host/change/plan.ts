@@ -110,7 +110,11 @@ export function planUpgrade({
     to: quay ? quayVersion && mirrorRegistryVersion(quayVersion) : installation.version,
     level: levelOf(images, renewals),
     repairs: missing.flatMap(({ path, text }) => (text === undefined ? [] : [path])),
-    ...{ images, units, migration, certificates: renewals, restart },
+    images,
+    units,
+    migration,
+    certificates: renewals,
+    restart,
     blockers: [
       ...listDatabaseBlockers(detected, images, migration),
       ...listDowngrades(images),

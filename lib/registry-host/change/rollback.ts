@@ -247,7 +247,10 @@ async function renewLocked(registry: CertificateChangeRequest & OpenRegistry): P
   const restart = renewal.newAuthority === 'prepare' ? [] : ['quay-app'];
   const isAsked = restart.length > 0 && !noRestart;
   const state = await describeState(files, {
-    ...{ detected, version: detected.installation.version, images: new Map(), changes: renewed.changes },
+    detected,
+    version: detected.installation.version,
+    images: new Map(),
+    changes: renewed.changes,
     origin: originAfter(renewal, certificates),
   });
   await changeRegistry(registry, {

@@ -116,7 +116,10 @@ export async function forecastUpgrade(
   const ended = await new UpgradeRecords(files, installation).listEnded();
   const last = ended.findLast(({ outage, database }) => outage !== undefined && (database !== undefined) === copies);
   return {
-    ...{ databaseSize, copyTime: database ? passes * readTime : 0, lastOutage: last?.outage },
-    ...{ backupSize: 2.2 * databaseSize, free },
+    databaseSize,
+    copyTime: database ? passes * readTime : 0,
+    lastOutage: last?.outage,
+    backupSize: 2.2 * databaseSize,
+    free,
   };
 }

@@ -112,7 +112,8 @@ export async function upgradeRegistry(request: UpgradeRequest, context: Context)
     title: 'the upgrade',
     changes: [...changes, await recordUpgrade(registry, survey, loaded, changes)],
     restart: migration ? withPostgres(plan.restart) : plan.restart,
-    ...{ database: database?.folder, isPostgres: detected.installation.database === 'postgres' },
+    database: database?.folder,
+    isPostgres: detected.installation.database === 'postgres',
     ...(migration && { migration, retired: retiredUnits(detected) }),
     secrets: await listMissingSecrets(commands, plan.restart, detected),
     containers: containersOf(detected, plan.images),
@@ -150,7 +151,11 @@ function recordUpgrade(
     return id === undefined ? [] : [[component, { ref: to, id }] as const];
   });
   return describeState(files, {
-    ...{ detected, version: plan.to, images: new Map(images), changes, lastUpgrade: now.toISOString() },
+    detected,
+    version: plan.to,
+    images: new Map(images),
+    changes,
+    lastUpgrade: now.toISOString(),
     origin: originAfter(renewal, certificates),
   });
 }

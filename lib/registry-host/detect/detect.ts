@@ -80,7 +80,8 @@ export async function detectInstallation(host: HostFiles, options: DetectOptions
     images,
     additions: listAdditions(commands, servesTls),
     dropIns: [...units.values()].flatMap(({ files }) => files.slice(1).map(({ path }) => path)),
-    ...{ externalTls, servesTls },
+    externalTls,
+    servesTls,
     // Behind a proxy, clients use the port of the proxy.
     remarks: remark(externalTls ? undefined : published, stated ?? 8443, images, quayVersion, units, database),
   };
@@ -168,8 +169,19 @@ const installerMounts =
 const installerEnvironment =
   /^(?:WORKER_COUNT|WORKER_COUNT_UNSUPPORTED_MINIMUM|PYTHONUSERBASE_SITE_PACKAGE|DEBUGLOG|REDIS_PASSWORD|POSTGRESQL_\w+)=/;
 const installerOptions = new Set([
-  ...['name', 'pod', 'conmon-pidfile', 'cidfile', 'cgroups', 'log-driver', 'image-volume', 'replace', 'secret'],
-  ...['infra-image', 'pod-id-file', 'rm', 'detach'],
+  'name',
+  'pod',
+  'conmon-pidfile',
+  'cidfile',
+  'cgroups',
+  'log-driver',
+  'image-volume',
+  'replace',
+  'secret',
+  'infra-image',
+  'pod-id-file',
+  'rm',
+  'detach',
 ]);
 
 function listAdditions(commands: Commands, servesTls: boolean): Addition[] {

@@ -20,15 +20,49 @@ export interface PodmanCommand {
 }
 
 const longNames: Readonly<Record<string, string>> = {
-  ...{ a: 'attach', c: 'cpu-shares', d: 'detach', e: 'env', h: 'hostname', i: 'interactive', l: 'label', m: 'memory' },
-  ...{ p: 'publish', P: 'publish-all', q: 'quiet', t: 'tty', u: 'user', v: 'volume', w: 'workdir' },
+  a: 'attach',
+  c: 'cpu-shares',
+  d: 'detach',
+  e: 'env',
+  h: 'hostname',
+  i: 'interactive',
+  l: 'label',
+  m: 'memory',
+  p: 'publish',
+  P: 'publish-all',
+  q: 'quiet',
+  t: 'tty',
+  u: 'user',
+  v: 'volume',
+  w: 'workdir',
 };
 
 /** Options without a value, except in the form `--name=value`. Every other option takes the next word. */
 const switches = new Set([
-  ...['detach', 'interactive', 'tty', 'publish-all', 'quiet', 'replace', 'rm', 'rmi', 'privileged', 'read-only'],
-  ...['read-only-tmpfs', 'init', 'no-hosts', 'no-hostname', 'tls-verify', 'oom-kill-disable', 'http-proxy', 'infra'],
-  ...['sig-proxy', 'env-host', 'no-healthcheck', 'passwd', 'disable-content-trust', 'help'],
+  'detach',
+  'interactive',
+  'tty',
+  'publish-all',
+  'quiet',
+  'replace',
+  'rm',
+  'rmi',
+  'privileged',
+  'read-only',
+  'read-only-tmpfs',
+  'init',
+  'no-hosts',
+  'no-hostname',
+  'tls-verify',
+  'oom-kill-disable',
+  'http-proxy',
+  'infra',
+  'sig-proxy',
+  'env-host',
+  'no-healthcheck',
+  'passwd',
+  'disable-content-trust',
+  'help',
 ]);
 
 /** Parses an `ExecStart=` as `podman run` or `podman pod create`; undefined if it is neither. */

@@ -129,8 +129,11 @@ const isPath: Test = (value) => isText(value) && String(value).startsWith('/');
 const isName: Test = (value) => isText(value) && /^\w/.test(String(value));
 const isKept = fieldsWith({
   scope: (value) => value === 'system' || value === 'user',
-  ...{ unitFolder: isPath, quayRoot: isPath },
-  ...{ volumes: listWith(isName), keptImages: listWith(isName), folders: listWith(isPath) },
+  unitFolder: isPath,
+  quayRoot: isPath,
+  volumes: listWith(isName),
+  keptImages: listWith(isName),
+  folders: listWith(isPath),
 });
 
 /** Reads the record of kept data; undefined if there is none in that scope. Throws `not-readable`, `invalid-file`. */

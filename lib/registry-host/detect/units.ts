@@ -159,8 +159,17 @@ function readWord(text: string, from: number): { text: string; end: number } {
 }
 
 const letters: Readonly<Record<string, string>> = {
-  ...{ a: '\x07', b: '\b', f: '\f', n: '\n', r: '\r', t: '\t', v: '\v', s: ' ' },
-  ...{ '\\': '\\', '"': '"', "'": "'" },
+  a: '\x07',
+  b: '\b',
+  f: '\f',
+  n: '\n',
+  r: '\r',
+  t: '\t',
+  v: '\v',
+  s: ' ',
+  '\\': '\\',
+  '"': '"',
+  "'": "'",
 };
 
 function unescape(text: string): { text: string; length: number } {

@@ -71,10 +71,28 @@ function unitText(
   const { before, start, stop, after, extra = [] } = words;
   const own = order.filter((line) => line !== '');
   return [
-    ...['[Unit]', `Description=${what}`, 'Wants=network.target', 'After=network-online.target', ...own, ''],
-    ...['[Service]', 'Type=simple', ...extra, 'TimeoutStartSec=5m', 'Environment=PODMAN_SYSTEMD_UNIT=%n'],
-    ...[`ExecStartPre=-/bin/rm -f ${before}`, `ExecStart=/usr/bin/${start}`, `ExecStop=-/usr/bin/${stop}`],
-    ...[`ExecStopPost=-/usr/bin/${after}`, 'PIDFile=%t/%n-pid', 'KillMode=none', 'Restart=always', 'RestartSec=30', ''],
-    ...['[Install]', 'WantedBy=multi-user.target default.target', ''],
+    '[Unit]',
+    `Description=${what}`,
+    'Wants=network.target',
+    'After=network-online.target',
+    ...own,
+    '',
+    '[Service]',
+    'Type=simple',
+    ...extra,
+    'TimeoutStartSec=5m',
+    'Environment=PODMAN_SYSTEMD_UNIT=%n',
+    `ExecStartPre=-/bin/rm -f ${before}`,
+    `ExecStart=/usr/bin/${start}`,
+    `ExecStop=-/usr/bin/${stop}`,
+    `ExecStopPost=-/usr/bin/${after}`,
+    'PIDFile=%t/%n-pid',
+    'KillMode=none',
+    'Restart=always',
+    'RestartSec=30',
+    '',
+    '[Install]',
+    'WantedBy=multi-user.target default.target',
+    '',
   ].join('\n');
 }

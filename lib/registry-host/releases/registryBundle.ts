@@ -51,9 +51,16 @@ export async function createRegistryBundle(
   const contents = await gatherContents(bundleImages, (reference) => origin.sourceOf(reference), context);
   const pullspecs = Object.fromEntries(bundleImages.map(({ name, reference }) => [name, formatReference(reference)]));
   const facts = {
-    ...{ version, arch, tool, components: pullspecs, images: Object.values(pullspecs) },
+    version,
+    arch,
+    tool,
+    components: pullspecs,
+    images: Object.values(pullspecs),
     release: pullspecs['quay'] ?? '',
-    ...{ extraImages: [], osImages: [], previous: [], signatures: {} },
+    extraImages: [],
+    osImages: [],
+    previous: [],
+    signatures: {},
   };
   const layout = layOutBundle(facts, contents, []);
   const path = join(output, `mirror-registry-${version}-${arch}.tar`);

@@ -91,7 +91,11 @@ async function openBundledRelease(path: string, context: Context): Promise<Regis
   try {
     const { version, arch } = bundle.metadata;
     const release = await makeContentRelease({
-      ...{ kind: 'bundle', name: path, version, arch: parseArchitecture(arch), content: bundle.content },
+      kind: 'bundle',
+      name: path,
+      version,
+      arch: parseArchitecture(arch),
+      content: bundle.content,
       images: imagesOfBundle(bundle.metadata, path),
       check: (expected, reading) => checkRegistryBundle(bundle, expected, reading),
       close: () => bundle[Symbol.asyncDispose](),
@@ -118,7 +122,13 @@ async function openListedRelease(
   if (!isIndex(root)) throw invalidRelease(`${name} is a single image, not a release of the mirror registry`);
   const { version, arch, images } = readReleaseList(await readContent(content, root), name);
   return makeContentRelease({
-    ...{ kind: 'list', name, version, arch, images, content, close },
+    kind: 'list',
+    name,
+    version,
+    arch,
+    images,
+    content,
+    close,
     check: (expected) => {
       if (expected === undefined || expected === root.digest) return Promise.resolve();
       return Promise.reject(
@@ -166,7 +176,12 @@ async function makeContentRelease(release: ContentRelease): Promise<RegistryRele
     pause: await describeImage(content, images.pause),
   };
   return {
-    ...{ kind, name, version, arch, check, [Symbol.asyncDispose]: close },
+    kind,
+    name,
+    version,
+    arch,
+    check,
+    [Symbol.asyncDispose]: close,
     size: releaseImages.quay.size + releaseImages.redis.size + releaseImages.pause.size,
     images: releaseImages,
     load: (commands, changes, context) => load(release, releaseImages, commands, changes, context),

@@ -61,7 +61,8 @@ export class AgentImages {
     };
     const [images, state] = [await measure(main.graphRoot), await measure(nodeStateFolder)];
     return {
-      ...{ free: images.free, size: images.size },
+      free: images.free,
+      size: images.size,
       ...(images.device !== state.device && { system: { free: state.free, size: state.size } }),
     };
   }

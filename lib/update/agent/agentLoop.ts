@@ -318,7 +318,11 @@ export class AgentLoop {
     const offered = media.length > 0 ? [`${words.join('; ')}: waiting for its digest in spec.bundle.digest`] : [];
     const messages = [...offered, ...(this.#options.tools.messages?.() ?? [])];
     return {
-      ...{ name: this.#options.node, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 },
+      name: this.#options.node,
+      phase: 'Waiting',
+      imagesLoaded: 0,
+      imagesTotal: 0,
+      bytes: 0,
       ...(await this.#options.tools.images.measureDisks()),
       ...(messages.length > 0 && { message: messages.join('; ') }),
     };

@@ -48,8 +48,10 @@ export class NodeReports {
         (version === undefined || report.version === version);
       if (isSelected)
         progressByNode.set(node, {
-          ...{ progress: report.progress, isRecent: now - at < silenceLimit },
-          ...{ base: report.base, backup: report.backup },
+          progress: report.progress,
+          isRecent: now - at < silenceLimit,
+          base: report.base,
+          backup: report.backup,
         });
     }
     return progressByNode;

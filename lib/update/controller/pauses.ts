@@ -53,7 +53,9 @@ const healthPause = 'cluster.x-k8s.io/paused';
 
 const pausables: readonly Pausable[] = [
   {
-    ...{ scope: 'nodes', apiVersion: 'machine.openshift.io/v1beta1', kind: 'MachineHealthCheck' },
+    scope: 'nodes',
+    apiVersion: 'machine.openshift.io/v1beta1',
+    kind: 'MachineHealthCheck',
     pause: ({ metadata: { annotations = {} } }) => {
       if (healthPause in annotations) return undefined;
       const patch = { metadata: { annotations: { [healthPause]: 'true' } } };
@@ -61,7 +63,9 @@ const pausables: readonly Pausable[] = [
     },
   },
   {
-    ...{ scope: 'nodes', apiVersion: 'autoscaling.openshift.io/v1', kind: 'ClusterAutoscaler' },
+    scope: 'nodes',
+    apiVersion: 'autoscaling.openshift.io/v1',
+    kind: 'ClusterAutoscaler',
     // A ClusterAutoscaler has no pause. These limits keep the number of nodes.
     pause: ({ spec }, nodes) => {
       const { scaleDown, resourceLimits } = fieldsOf(spec);
@@ -78,7 +82,9 @@ const pausables: readonly Pausable[] = [
     },
   },
   {
-    ...{ scope: 'pools', apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'MachineConfigPool' },
+    scope: 'pools',
+    apiVersion: 'machineconfiguration.openshift.io/v1',
+    kind: 'MachineConfigPool',
     pause: ({ spec }) => {
       const { paused } = fieldsOf(spec);
       return paused === true

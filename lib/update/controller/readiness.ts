@@ -70,7 +70,8 @@ export async function findObstacles(
   ]);
   const reported = load?.nodes ?? [];
   const knowledge = {
-    ...{ imageLimits: [], pinned: new Map<string, Set<string>>() },
+    imageLimits: [],
+    pinned: new Map<string, Set<string>>(),
     disks: new Map(reported.flatMap((node) => disksOf(node) ?? [])),
     databases: new Map(reported.flatMap(({ name, database }) => (database === undefined ? [] : [[name, database]]))),
     retains: mirrors.digestMirrors.some(keepsBundles),

@@ -178,9 +178,12 @@ export class RecordWriter {
       reason: phase,
       message: conditions.at(-1)?.message.slice(0, 1000) ?? phase,
       type: phase === 'Failed' ? 'Warning' : 'Normal',
-      ...{ firstTimestamp: now, lastTimestamp: now, count: 1 },
+      firstTimestamp: now,
+      lastTimestamp: now,
+      count: 1,
       source: { component: 'oc-upgrade-bundle' },
-      ...{ reportingComponent: 'oc-upgrade-bundle', reportingInstance: this.#identity },
+      reportingComponent: 'oc-upgrade-bundle',
+      reportingInstance: this.#identity,
     };
     await this.#cluster.create(event).catch(ignoring('conflict'));
   }

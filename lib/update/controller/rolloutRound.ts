@@ -124,7 +124,10 @@ export class Rollout {
     const load = readLoadState(bundle, site.nodes, reports);
     const read = () => (isAllowed ? this.#read(digest) : Promise.resolve(undefined));
     const observation: Observation = {
-      ...{ cluster: this.#cluster, bundle, site, reports },
+      cluster: this.#cluster,
+      bundle,
+      site,
+      reports,
       load: lacksFacts ? { ...load, turn: this.#options.identity } : load,
       otherBundles: others
         .filter((each) => isActive(each) && each.spec.bundle.digest !== undefined)
@@ -193,9 +196,14 @@ export class Rollout {
   #readSite(clusterVersion: StoredObject): Site {
     const list = (kind: string): readonly StoredObject[] => this.#view.list(kind);
     return {
-      ...{ clusterVersion, operators: list('ClusterOperator'), pools: list('MachineConfigPool') },
-      ...{ poolNodes: list('MachineConfigNode'), pinnedSets: list('PinnedImageSet'), nodes: list('Node') },
-      ...{ osImageStreams: list(osImageStreamKind.kind), controllerPods: list(controllerPods.kind) },
+      clusterVersion,
+      operators: list('ClusterOperator'),
+      pools: list('MachineConfigPool'),
+      poolNodes: list('MachineConfigNode'),
+      pinnedSets: list('PinnedImageSet'),
+      nodes: list('Node'),
+      osImageStreams: list(osImageStreamKind.kind),
+      controllerPods: list(controllerPods.kind),
     };
   }
 
@@ -240,9 +248,7 @@ export class Rollout {
     const [version] = this.#view.list('ClusterVersion');
     const { history } = fieldsOf(version?.['status']);
     const of = [
-      bundles.map(({ metadata, status }) => [
-        ...[metadata.uid, metadata.deletionTimestamp, status?.phase, status?.release],
-      ]),
+      bundles.map(({ metadata, status }) => [metadata.uid, metadata.deletionTimestamp, status?.phase, status?.release]),
       history,
       fieldsOf(version?.['spec'])['desiredUpdate'],
     ];

@@ -234,7 +234,9 @@ async function follow(observation: Observation): Promise<Step> {
   }
   await observation.restore();
   return {
-    ...{ phase: 'Completed', progress: '100%', nodes: listFinal(observation.load, pins?.waiting) },
+    phase: 'Completed',
+    progress: '100%',
+    nodes: listFinal(observation.load, pins?.waiting),
     conditions: [...described, { type: 'Updated', status: 'True', reason, message }, ...missing],
   };
 }

@@ -56,7 +56,9 @@ function describeAccepted(version: string, names: readonly string[], isKept: boo
     ? 'written to acceptRisks of ClusterVersion'
     : 'this cluster has no acceptRisks, so the update is requested by its image alone';
   return {
-    ...{ type: 'RisksAccepted', status: 'True', reason: isKept ? 'AcceptRisks' : 'ExplicitImage' },
+    type: 'RisksAccepted',
+    status: 'True',
+    reason: isKept ? 'AcceptRisks' : 'ExplicitImage',
     message: `the risks that spec.acceptRisks accepts for the update to ${version}: ${listNames(names)}; ${how}`,
   };
 }

@@ -24,7 +24,12 @@ const limits: Partial<Record<BundleCondition['type'], readonly [minutes: number,
 
 /** These wait for a decision of an administrator or for a maintenance window, and their condition says which one. */
 const decisions = [
-  ...['NotAllowed', 'Held', 'AcknowledgementRequired', 'RiskNotAccepted', 'OutsideWindow', 'ClockNotTrusted'],
+  'NotAllowed',
+  'Held',
+  'AcknowledgementRequired',
+  'RiskNotAccepted',
+  'OutsideWindow',
+  'ClockNotTrusted',
 ];
 
 const unpause = 'if its nodes can reach a registry, resume the paused pool: set spec.paused to false';

@@ -110,7 +110,10 @@ const targetAnnotations = Object.values(streamAnnotations)
 /** What the agents’ and the controller’s accounts may write. */
 const accountLimits: readonly Limit[] = [
   {
-    ...{ name: 'clusterversion', group: 'config.openshift.io', version: 'v1', resource: 'clusterversions' },
+    name: 'clusterversion',
+    group: 'config.openshift.io',
+    version: 'v1',
+    resource: 'clusterversions',
     operations: ['UPDATE'],
     variables: {
       spec: 'dyn(object.spec)',
@@ -135,7 +138,11 @@ const accountLimits: readonly Limit[] = [
     ],
   },
   {
-    ...{ name: 'signatures', group: '', version: 'v1', resource: 'configmaps', operations: ['CREATE', 'UPDATE'] },
+    name: 'signatures',
+    group: '',
+    version: 'v1',
+    resource: 'configmaps',
+    operations: ['CREATE', 'UPDATE'],
     condition: `object.metadata.namespace != '${acks.namespace}' && !${writesReport}`,
     validations: [
       [
@@ -153,7 +160,10 @@ const accountLimits: readonly Limit[] = [
     ],
   },
   {
-    ...{ name: 'acknowledgements', group: '', version: 'v1', resource: 'configmaps' },
+    name: 'acknowledgements',
+    group: '',
+    version: 'v1',
+    resource: 'configmaps',
     operations: ['CREATE', 'UPDATE'],
     namespace: acks.namespace,
     variables: {
@@ -183,8 +193,11 @@ const accountLimits: readonly Limit[] = [
     ],
   },
   {
-    ...{ name: 'mirror-files', group: 'machineconfiguration.openshift.io', version: 'v1' },
-    ...{ resource: 'machineconfigs', operations: ['CREATE', 'UPDATE', 'DELETE'] },
+    name: 'mirror-files',
+    group: 'machineconfiguration.openshift.io',
+    version: 'v1',
+    resource: 'machineconfigs',
+    operations: ['CREATE', 'UPDATE', 'DELETE'],
     variables: Object.fromEntries(
       ['object', 'oldObject'].flatMap((object) => [
         [`${object}Spec`, `${object} == null ? dyn({}) : dyn(${object}.spec)`],
@@ -216,7 +229,10 @@ const accountLimits: readonly Limit[] = [
     ],
   },
   {
-    ...{ name: 'reports', group: 'coordination.k8s.io', version: 'v1', resource: 'leases' },
+    name: 'reports',
+    group: 'coordination.k8s.io',
+    version: 'v1',
+    resource: 'leases',
     operations: ['CREATE', 'UPDATE', 'DELETE'],
     namespace: reportNamespace,
     variables: {
@@ -242,7 +258,10 @@ const accountLimits: readonly Limit[] = [
     ],
   },
   {
-    ...{ name: 'lease', group: 'coordination.k8s.io', version: 'v1', resource: 'leases' },
+    name: 'lease',
+    group: 'coordination.k8s.io',
+    version: 'v1',
+    resource: 'leases',
     operations: ['CREATE', 'UPDATE', 'DELETE'],
     namespace: agentNamespace,
     validations: [
@@ -253,7 +272,10 @@ const accountLimits: readonly Limit[] = [
     ],
   },
   {
-    ...{ name: 'agents', group: 'apps', version: 'v1', resource: 'daemonsets' },
+    name: 'agents',
+    group: 'apps',
+    version: 'v1',
+    resource: 'daemonsets',
     operations: ['CREATE', 'UPDATE', 'DELETE'],
     namespace: agentNamespace,
     variables: Object.fromEntries(
@@ -284,7 +306,10 @@ const accountLimits: readonly Limit[] = [
     ],
   },
   {
-    ...{ name: 'pools', group: 'machineconfiguration.openshift.io', version: 'v1', resource: 'machineconfigpools' },
+    name: 'pools',
+    group: 'machineconfiguration.openshift.io',
+    version: 'v1',
+    resource: 'machineconfigpools',
     operations: ['UPDATE'],
     variables: {
       spec: 'dyn(object.spec)',
@@ -297,7 +322,10 @@ const accountLimits: readonly Limit[] = [
     ],
   },
   {
-    ...{ name: 'health-checks', group: 'machine.openshift.io', version: 'v1beta1', resource: 'machinehealthchecks' },
+    name: 'health-checks',
+    group: 'machine.openshift.io',
+    version: 'v1beta1',
+    resource: 'machinehealthchecks',
     operations: ['UPDATE'],
     variables: notesOf,
     validations: [
@@ -309,7 +337,10 @@ const accountLimits: readonly Limit[] = [
     ],
   },
   {
-    ...{ name: 'autoscalers', group: 'autoscaling.openshift.io', version: 'v1', resource: 'clusterautoscalers' },
+    name: 'autoscalers',
+    group: 'autoscaling.openshift.io',
+    version: 'v1',
+    resource: 'clusterautoscalers',
     operations: ['UPDATE'],
     variables: {
       spec: 'dyn(object.spec)',
@@ -338,7 +369,10 @@ const accountLimits: readonly Limit[] = [
     ],
   },
   {
-    ...{ name: 'streams', group: 'machineconfiguration.openshift.io', version: 'v1', resource: 'osimagestreams' },
+    name: 'streams',
+    group: 'machineconfiguration.openshift.io',
+    version: 'v1',
+    resource: 'osimagestreams',
     operations: ['CREATE', 'UPDATE'],
     variables: {
       notes: fieldOr('object.metadata', 'annotations'),
@@ -355,8 +389,11 @@ const accountLimits: readonly Limit[] = [
     ],
   },
   {
-    ...{ name: 'stream-status', group: 'machineconfiguration.openshift.io', version: 'v1' },
-    ...{ resource: 'osimagestreams/status', operations: ['UPDATE'] },
+    name: 'stream-status',
+    group: 'machineconfiguration.openshift.io',
+    version: 'v1',
+    resource: 'osimagestreams/status',
+    operations: ['UPDATE'],
     validations: [
       [
         'has(object.status.availableStreams) && object.status.availableStreams.all(s, [s.osImage, s.osExtensionsImage].all(i, ' +
@@ -366,8 +403,11 @@ const accountLimits: readonly Limit[] = [
     ],
   },
   {
-    ...{ name: 'records', group: upgradeBundleApi.group, version: upgradeBundleApi.version },
-    ...{ resource: 'upgradebundles', operations: ['CREATE', 'UPDATE', 'DELETE'] },
+    name: 'records',
+    group: upgradeBundleApi.group,
+    version: upgradeBundleApi.version,
+    resource: 'upgradebundles',
+    operations: ['CREATE', 'UPDATE', 'DELETE'],
     validations: [
       [
         '(object == null || oldObject == null) && [object, oldObject].all(o, o == null || (!has(o.spec.bundle.digest) && ' +

@@ -157,7 +157,9 @@ export const writesReport =
 /** The objects that an installation without reports does not have. The key stays, because engineers know it. */
 export const reportReferences = [
   ...reportAccess().map(({ apiVersion, kind, metadata: { name: own, namespace } }) => ({
-    ...{ apiVersion, kind, metadata: { name: own, ...(namespace !== undefined && { namespace }) } },
+    apiVersion,
+    kind,
+    metadata: { name: own, ...(namespace !== undefined && { namespace }) },
   })),
   reportMap,
 ];

@@ -16,7 +16,8 @@ const name = 'oc-upgrade-bundle-pull-policy';
 
 /** The policy and its binding, which an installation without them removes; the binding comes first. */
 export const pullPolicyReferences = ['ValidatingAdmissionPolicyBinding', 'ValidatingAdmissionPolicy'].map((kind) => ({
-  ...{ apiVersion: 'admissionregistration.k8s.io/v1', kind },
+  apiVersion: 'admissionregistration.k8s.io/v1',
+  kind,
   metadata: { name },
 }));
 

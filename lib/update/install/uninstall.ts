@@ -73,7 +73,8 @@ export async function uninstallAgents(
     ...bundles,
     ...objects,
     { apiVersion: 'v1', kind: 'Secret', metadata: tokenSecret },
-    ...[reportKeySecret, reportMap],
+    reportKeySecret,
+    reportMap,
   ];
   const ordered = references
     .filter((each) => !controllers.some((gone) => isSame(gone, each)))

@@ -80,11 +80,13 @@ export async function issueMirrorCertificates(
   const hosts = ['localhost', '127.0.0.1', '::1', ...addresses.filter((each) => !forbidden.includes(each))];
   const present = await readSecret(cluster, servingSecret);
   const before = {
-    ...{ port: present['port'] ?? '', quota: present['quota'] ?? '' },
+    port: present['port'] ?? '',
+    quota: present['quota'] ?? '',
     content: parseMirrorContent(present['content']),
   };
   const settings = {
-    ...{ port: String(port ?? before.port), quota: quota === 0 ? '' : String(quota ?? before.quota) },
+    port: String(port ?? before.port),
+    quota: quota === 0 ? '' : String(quota ?? before.quota),
     content: content ?? before.content,
   };
   if (!isDeepStrictEqual(settings, before) || isDue(present['tls.crt'], hosts, now)) {

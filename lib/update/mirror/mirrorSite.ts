@@ -63,7 +63,11 @@ export async function readMirrorSite(cluster: Cluster, more: readonly string[] =
   const hasPolicies = await obeysPolicies(cluster, version);
   return {
     ...(await readMirrorPlan(cluster, { nodes, pools }, more)),
-    ...{ version, hasPolicies, nodes, proxies, builtSystems },
+    version,
+    hasPolicies,
+    nodes,
+    proxies,
+    builtSystems,
     hasPullSecret: !(await lacksPullSecret(cluster)),
     machineConfigs: await readMatching(cluster, machines, 'MachineConfig', isOfSite),
     networks: await readNetworks(cluster),
@@ -92,7 +96,10 @@ export async function readMirrorPlan(
   const images = await cluster.read(imageConfig);
   const name = textOf(fieldsAt(images, 'spec', 'additionalTrustedCA')['name']);
   return {
-    ...{ former, content: former?.content ?? 'all', contentPolicies, imageConfig: images },
+    former,
+    content: former?.content ?? 'all',
+    contentPolicies,
+    imageConfig: images,
     addresses: [...listVips(infrastructure), ...listAddresses(nodes)],
     roles: poolRoles(pools),
     sources: [...new Set([...payload, ...(more.length > 0 ? more : (former?.sources ?? []))])].sort(),

@@ -39,7 +39,9 @@ export function mirrorUnit({ port, executable, isLocal = false }: MirrorUnitOpti
   const [owner, what, condition, options] = isLocal
     ? ['agent', 'Images of an update for this node', '', `--listen=127.0.0.1:${port} --plain-http`]
     : [
-        ...['controller', 'Mirror of the retained upgrade bundles', `ConditionPathExists=${mirrorFolder}/tls.crt\n`],
+        'controller',
+        'Mirror of the retained upgrade bundles',
+        `ConditionPathExists=${mirrorFolder}/tls.crt\n`,
         `--listen=[::]:${port} --state-file=${mirrorStateFile}`,
       ];
   const state = isLocal

@@ -196,7 +196,10 @@ async function openFacts(path: string, context: Context): Promise<OpenedBundle> 
   const held = [...evidence.contents].map(([digest, bytes]) => [digest, { content, size: bytes.length }] as const);
   const isManifest = ([digest]: (typeof held)[number]): boolean => isManifestText(evidence.contents.get(digest));
   return {
-    ...{ path, metadata: evidence.metadata, tags: new Map(), close: () => Promise.resolve() },
+    path,
+    metadata: evidence.metadata,
+    tags: new Map(),
+    close: () => Promise.resolve(),
     bytes: sumSizes(held.map(([, each]) => each)),
     manifests: new Map(held.filter(isManifest)),
     blobs: new Map(held.filter((each) => !isManifest(each))),

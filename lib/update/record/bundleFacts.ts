@@ -232,7 +232,9 @@ function splitFacts(
   return (
     sizes &&
     splitReleases(metadata).map((own, index) => ({
-      ...{ digest, metadata: own, signatures: releases[index]?.signatures ?? new Map<never, never>() },
+      digest,
+      metadata: own,
+      signatures: releases[index]?.signatures ?? new Map<never, never>(),
       gates: releases[index]?.release.gates ?? [],
       pinsIn: releases[index]?.release.pinsIn,
       streams: streams[index],

@@ -80,7 +80,10 @@ export async function planClusterRestore(
   ];
   const hosts = nodes.filter(isEtcdHost).map(({ metadata }) => metadata.name);
   return {
-    ...{ record: bundle.metadata.name, backup, obstacles, cautions: listCautions(backup, nodes, malformed) },
+    record: bundle.metadata.name,
+    backup,
+    obstacles,
+    cautions: listCautions(backup, nodes, malformed),
     steps: unknown.length > 0 ? [] : listSteps(bundle.metadata.name, backup, hosts.sort(), topology),
   };
 }
@@ -92,7 +95,8 @@ function readBackups({ status }: UpgradeBundle): { backups: RecordedBackup[]; ma
     const backup = parseBackup(value);
     const node = textOf(fieldsOf(value)['node']);
     const pools = listOf(fieldsOf(value)['pools']).map(({ name, config }) => ({
-      ...{ name: textOf(name) ?? '', config: textOf(config) ?? '' },
+      name: textOf(name) ?? '',
+      config: textOf(config) ?? '',
     }));
     return backup && node !== undefined && isObjectName(node) ? [{ ...backup, node, pools }] : [];
   });
@@ -207,7 +211,9 @@ function listSteps(
   const isSingle = hosts.length === 1;
   const off = quorumGuard('{"useUnsupportedUnsafeNonHANonProductionUnstableEtcd":true}');
   const step = (purpose: string, nodes: readonly string[], ...commands: string[]): RestoreStep => ({
-    ...{ purpose, nodes, commands },
+    purpose,
+    nodes,
+    commands,
   });
   return [
     step(

@@ -59,9 +59,18 @@ const waits: readonly BundleCondition['type'][] = ['Verified', 'Ready', 'Loaded'
 
 /** The reasons of waits that end without a person, unless they last too long. */
 export const ordinaryReasons: readonly string[] = [
-  ...['BaseUnknown', 'Loading', 'Pinning', 'BackingUp', 'Updating', 'WaitingForNodes', 'MirrorNotReady'],
+  'BaseUnknown',
+  'Loading',
+  'Pinning',
+  'BackingUp',
+  'Updating',
+  'WaitingForNodes',
+  'MirrorNotReady',
   // The version operator reports failures of operators that end by themselves.
-  ...['Failing', 'ResumingPools', 'NextRelease', 'OutsideWindow'],
+  'Failing',
+  'ResumingPools',
+  'NextRelease',
+  'OutsideWindow',
 ];
 
 /**

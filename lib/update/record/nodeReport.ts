@@ -188,7 +188,9 @@ function parseReport(name: string, fields: Fields): NodeReport | undefined {
   if (!isCount(imagesLoaded) || !isCount(imagesTotal) || !isCount(bytes) || imagesLoaded > imagesTotal)
     return undefined;
   const more = {
-    ...{ ...(isCount(free) && { free }), ...(isCount(size) && { size }), ...(isCount(database) && { database }) },
+    ...(isCount(free) && { free }),
+    ...(isCount(size) && { size }),
+    ...(isCount(database) && { database }),
     ...(isCount(systemFree) && isCount(systemSize) && { system: { free: systemFree, size: systemSize } }),
     ...(typeof message === 'string' && { message }),
   };

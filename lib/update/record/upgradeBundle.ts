@@ -13,19 +13,17 @@ export const upgradeBundleKind = {
 
 /** The names of the columns of `oc get` that agents read. */
 export const bundleColumns = {
-  ...{
-    version: 'Version',
-    phase: 'Phase',
-    nodesReady: 'Nodes ready',
-    turn: 'Turn',
-    base: 'Base',
-    backupNode: 'Backup node',
-    generation: 'Generation',
-    uid: 'UID',
-    size: 'Size',
-    head: 'Head',
-    reason: 'Reason',
-  },
+  version: 'Version',
+  phase: 'Phase',
+  nodesReady: 'Nodes ready',
+  turn: 'Turn',
+  base: 'Base',
+  backupNode: 'Backup node',
+  generation: 'Generation',
+  uid: 'UID',
+  size: 'Size',
+  head: 'Head',
+  reason: 'Reason',
 } as const;
 
 /** The annotation of an UpgradeBundle that the controller created; its value is the node that found the bundle. */

@@ -316,7 +316,9 @@ const status: Schema = {
     observedGeneration: count,
     conditions: listByKey(condition, 'type', 32),
     reason: {
-      ...{ type: 'string', maxLength: 64, pattern: '^[A-Z][A-Za-z]*$' },
+      type: 'string',
+      maxLength: 64,
+      pattern: '^[A-Z][A-Za-z]*$',
       description: 'Reason of the condition that the update waits for. Agents show it on the screens of their nodes.',
     },
     hops: listByKey(hop, 'version', 16),

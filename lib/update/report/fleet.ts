@@ -73,11 +73,18 @@ function describeMember({ where, opened, problem }: FoundReport, now: number): F
   const { cluster, created, sequence, site } = report;
   const frees = site.nodes.flatMap(({ free }) => free ?? []);
   return {
-    ...{ file: where, cluster, version: site.version, nodes: site.nodes.length },
+    file: where,
+    cluster,
+    version: site.version,
+    nodes: site.nodes.length,
     ...withoutAbsent({ update: lastUpdateOf(report) }),
     problems: listSiteProblems(report),
     ...(frees.length > 0 && { free: Math.min(...frees) }),
-    ...{ created, sequence, age: Math.round((now - Date.parse(created)) / 1000), signer, trusted },
+    created,
+    sequence,
+    age: Math.round((now - Date.parse(created)) / 1000),
+    signer,
+    trusted,
   };
 }
 

@@ -165,7 +165,9 @@ async function makeReport(
   const report = {
     ...({ formatVersion: 1, cluster: id, sequence } as const),
     created: new Date(cluster.now()).toISOString().replace(/\.\d+/, ''),
-    ...{ reason, tool, site },
+    reason,
+    tool,
+    site,
     updates: sortRecords(records).slice(0, most.updates).map(describeUpdate),
   };
   if (reason !== 'Failed' && reason !== 'Stopped') return report;
@@ -208,16 +210,26 @@ function describeUpdate(bundle: UpgradeBundle): ReportedUpdate {
     phase: phaseOf(bundle),
     ...withoutAbsent({ version, digest: spec.bundle.digest, lastProgress }),
     conditions: listOf(status.conditions).map(({ type, status: is, reason, message, lastTransitionTime }) => ({
-      ...{ type: String(type), status: String(is), reason: textOf(reason) ?? '' },
+      type: String(type),
+      status: String(is),
+      reason: textOf(reason) ?? '',
       message: (textOf(message) ?? '').slice(0, most.message),
       time: textOf(lastTransitionTime) ?? metadata.creationTimestamp ?? new Date(0).toISOString(),
     })),
     hops: (status.hops ?? []).map((hop) => ({ version: hop.version, phase: hop.phase })),
     backups: (status.backups ?? []).map(({ node, path, copy, version: of, time, size, digest }) => ({
-      ...{ node, path, ...(copy !== undefined && { copy }), version: of, time, size, digest },
+      node,
+      path,
+      ...(copy !== undefined && { copy }),
+      version: of,
+      time,
+      size,
+      digest,
     })),
     nodes: (status.nodes ?? []).map(({ name, phase, free, message }) => ({
-      ...{ name, phase, ...(free !== undefined && { free }) },
+      name,
+      phase,
+      ...(free !== undefined && { free }),
       ...(message !== undefined && { message: message.slice(0, most.message) }),
     })),
   };

@@ -41,11 +41,9 @@ describe('create --operator', () => {
       spec: { template: { spec: { containers: [{ name: 'web', image: 'web', imagePullPolicy: 'Always' }] } } },
     };
     const csv = {
-      ...{
-        apiVersion: 'operators.coreos.com/v1alpha1',
-        kind: 'ClusterServiceVersion',
-        metadata: { name: 'web.v1.1.0' },
-      },
+      apiVersion: 'operators.coreos.com/v1alpha1',
+      kind: 'ClusterServiceVersion',
+      metadata: { name: 'web.v1.1.0' },
       spec: { install: { strategy: 'deployment', spec: { deployments: [deployment] } } },
     };
     const prefix = 'operators.operatorframework.io.bundle';
@@ -98,7 +96,9 @@ describe('create --operator', () => {
       metadata: { name: 'redhat-operators', namespace: 'openshift-marketplace' },
       // By digest and without polling, OLM creates the pod with IfNotPresent.
       spec: {
-        ...{ sourceType: 'grpc', image: added?.image, displayName: 'redhat-operators' },
+        sourceType: 'grpc',
+        image: added?.image,
+        displayName: 'redhat-operators',
         grpcPodConfig: { securityContextConfig: 'restricted' },
       },
     });
@@ -141,9 +141,7 @@ describe('create --operator', () => {
     expect(own.map(({ rule }) => rule)).to.deep.equal(['pull-always', 'image-by-tag']);
   });
 
-  const olm = {
-    ...{ apiVersion: 'olm.operatorframework.io/v1', kind: 'ClusterCatalog', resource: 'clustercatalogs' },
-  };
+  const olm = { apiVersion: 'olm.operatorframework.io/v1', kind: 'ClusterCatalog', resource: 'clustercatalogs' };
 
   it('is applied with its catalog only if the user asks for it', async () => {
     const { path, catalogs } = await create(workshop.output);
@@ -153,7 +151,11 @@ describe('create --operator', () => {
     const kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: server.url } })}`;
     const apply = (...args: string[]): Promise<Execution> =>
       runExecutable('oc-adm_release_mirror_config', workshop.folder, [
-        ...['apply', path, kubeconfig, `--trust-fingerprint=${workshop.key.fingerprint}`, ...args],
+        'apply',
+        path,
+        kubeconfig,
+        `--trust-fingerprint=${workshop.key.fingerprint}`,
+        ...args,
       ]);
     const stored = (): object | undefined =>
       server.find('operators.coreos.com/v1alpha1', 'CatalogSource', 'redhat-operators', 'openshift-marketplace');
@@ -195,8 +197,15 @@ describe('create --operator', () => {
   it('plans from the report of a site: its updates, and what blocks it', async () => {
     const operator = { channel: 'stable', catalog: 'redhat-operators', maxOpenShiftVersion: '4.11' };
     const report: SiteReport = {
-      ...{ formatVersion: 1, created: '', tool: '', version: '4.11.9', arch: 'x86_64', channel: '' },
-      ...{ history: [], nodes: [], findings: [] },
+      formatVersion: 1,
+      created: '',
+      tool: '',
+      version: '4.11.9',
+      arch: 'x86_64',
+      channel: '',
+      history: [],
+      nodes: [],
+      findings: [],
       operators: [
         { name: 'web', version: '1.0.3', ...operator },
         { name: 'gone', version: '1.0.0', ...operator },

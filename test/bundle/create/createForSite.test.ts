@@ -31,8 +31,14 @@ describe('create --for', () => {
     const [etcd, ...others] = [...running.images.values()];
     const gone = 'f'.repeat(64);
     report = {
-      ...{ formatVersion: 1, created: '2026-11-01T00:00:00Z', tool: 'test/1', version: '4.12.3', arch: 'x86_64' },
-      ...{ channel: 'stable-4.12', operators: [], findings: [] },
+      formatVersion: 1,
+      created: '2026-11-01T00:00:00Z',
+      tool: 'test/1',
+      version: '4.12.3',
+      arch: 'x86_64',
+      channel: 'stable-4.12',
+      operators: [],
+      findings: [],
       history: [{ version: '4.12.3', state: 'Completed', image: running.pullspec }],
       nodes: [{ name: 'worker-0', architecture: 'amd64', free: 2 ** 34 }],
       heldImages: {
@@ -167,7 +173,10 @@ describe('create --for', () => {
       const heldImages = { ...report.heldImages, [repository]: [hexOf(list)] };
       const file = await workshop.write('operator.json', formatSiteReport({ ...report, heldImages }));
       const running = await workshop.make({
-        ...{ version: '4.12.3', 'allow-unsigned': true, 'extra-image': image, output: `${workshop.folder}/before` },
+        version: '4.12.3',
+        'allow-unsigned': true,
+        'extra-image': image,
+        output: `${workshop.folder}/before`,
       });
       let path: string;
       ({ path, metadata } = await create({ for: file, 'extra-image': image, output: `${workshop.folder}/web` }));
@@ -203,7 +212,9 @@ describe('create --for', () => {
 
   describe('a site whose update is blocked', () => {
     const blockedSite = (): SiteReport => ({
-      ...{ ...report, version: '4.11.9', heldImages: {} },
+      ...report,
+      version: '4.11.9',
+      heldImages: {},
       featureGates: { featureSet: 'CustomNoUpgrade', enabled: ['NewOlm'], disabled: [] },
       acknowledgements: [{ name: 'ack-4.11-kube-1.25-api-removals-in-4.12', text: 'Migrate them.' }],
       removedApis: [
@@ -219,7 +230,8 @@ describe('create --for', () => {
         { severity: 'blocker', object: 'node/worker-0', message: 'is not ready' },
         { severity: 'warning', object: 'node/worker-1', message: 'is cordoned' },
         {
-          ...{ severity: 'warning', object: 'clusterversion/version' },
+          severity: 'warning',
+          object: 'clusterversion/version',
           message: 'must not be updated to another minor version: etcd is too old',
         },
       ],

@@ -11,8 +11,16 @@ function check(max: string, ...versions: readonly [from: string, ...to: string[]
   const [version, ...targets] = versions;
   const operators = [{ name: 'web', channel: 'fast', version: '1.0.3', catalog: 'own', maxOpenShiftVersion: max }];
   const site: SiteReport = {
-    ...{ formatVersion: 1, created: '', tool: 'test', version, arch: 'x86_64', channel: '' },
-    ...{ history: [], nodes: [], operators, findings: [] },
+    formatVersion: 1,
+    created: '',
+    tool: 'test',
+    version,
+    arch: 'x86_64',
+    channel: '',
+    history: [],
+    nodes: [],
+    operators,
+    findings: [],
   };
   const gate = (minor: string) => ({ name: `ack-${minor}-kube-removals`, text: 'Migrate.' });
   const releases = targets.map((target, index) => {
@@ -40,8 +48,17 @@ describe('checkSite', () => {
       return { version, previous: [all[index - 1] ?? '4.19.12'], gates: [], provenance };
     });
     const site: SiteReport = {
-      ...{ formatVersion: 1, created: '', tool: 'test', version: '4.19.12', arch: 'x86_64', channel: '' },
-      ...{ history: [], nodes: [], operators: [], findings: [], gateConditions },
+      formatVersion: 1,
+      created: '',
+      tool: 'test',
+      version: '4.19.12',
+      arch: 'x86_64',
+      channel: '',
+      history: [],
+      nodes: [],
+      operators: [],
+      findings: [],
+      gateConditions,
     };
     checkSite(site, releases, [], context);
     const names = context.lines.flatMap((line) => /will require.*(ack-[^:]*):/.exec(line)?.[1] ?? []);
@@ -72,8 +89,17 @@ describe('checkReleasePath', () => {
 describe('heldImagesOf', () => {
   const release = `quay.io/ocp/release@sha256:${'a'.repeat(64)}`;
   const report = (history: SiteReport['history']): SiteReport => ({
-    ...{ formatVersion: 1, created: '', tool: 'test', version: '4.19.3', arch: 'x86_64', channel: '' },
-    ...{ nodes: [], operators: [], findings: [], history, heldImages: { 'quay.io/ocp/etcd': ['b'.repeat(64)] } },
+    formatVersion: 1,
+    created: '',
+    tool: 'test',
+    version: '4.19.3',
+    arch: 'x86_64',
+    channel: '',
+    nodes: [],
+    operators: [],
+    findings: [],
+    history,
+    heldImages: { 'quay.io/ocp/etcd': ['b'.repeat(64)] },
   });
   const update = (version: string, image: string): SiteReport['history'][number] => ({
     version,
@@ -84,7 +110,9 @@ describe('heldImagesOf', () => {
   it('names the release that the site runs, and the images of all nodes', () => {
     const held = heldImagesOf(report([update('4.19.2', `${release.slice(0, -1)}c`), update('4.19.3', release)]));
     expect(held).to.deep.equal({
-      ...{ version: '4.19.3', arch: 'x86_64', release },
+      version: '4.19.3',
+      arch: 'x86_64',
+      release,
       images: [`quay.io/ocp/etcd@sha256:${'b'.repeat(64)}`],
     });
   });

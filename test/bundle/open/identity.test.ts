@@ -17,7 +17,9 @@ describe('identifyBundle', () => {
   });
   after(() => bundle.remove());
   const nobody = {
-    ...{ keyrings: [], fingerprints: [], allowUnsigned: false },
+    keyrings: [],
+    fingerprints: [],
+    allowUnsigned: false,
     fetchFile: () => Promise.reject(new Error('asked')),
   };
   const identify = (path: string, context: TestContext = makeContext()): Promise<BundleIdentity> =>
@@ -54,9 +56,7 @@ describe('identifyBundle', () => {
   it('takes the digest of a bundle with nothing beside it', async () => {
     const path = join(bundle.folder, 'alone.tar');
     await copyFile(bundle.path, path);
-    expect(await identify(path)).to.deep.include({
-      ...{ name: '4.19.4-x86-64', digest: await digestOfFile(bundle.path) },
-    });
+    expect(await identify(path)).to.deep.include({ name: '4.19.4-x86-64', digest: await digestOfFile(bundle.path) });
   });
 
   describe('of a genuine bundle beside a file of another genuine bundle', () => {

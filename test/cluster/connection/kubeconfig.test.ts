@@ -88,8 +88,14 @@ describe('findTarget', () => {
       cluster: { server: 'https://b', ...own },
     });
     const flags = {
-      ...{ server: 'https://b', certificateAuthority: '/ca', namespace: 'other', token: 't', tlsServerName: 'name' },
-      ...{ insecureSkipTlsVerify: false, as: 'carol', asGroup: ['g'] },
+      server: 'https://b',
+      certificateAuthority: '/ca',
+      namespace: 'other',
+      token: 't',
+      tlsServerName: 'name',
+      insecureSkipTlsVerify: false,
+      as: 'carol',
+      asGroup: ['g'],
     };
     expect(await findTarget({ kubeconfig, environment: {}, ...flags })).to.deep.include({
       server: 'https://b',

@@ -266,7 +266,9 @@ describe('Session', () => {
       const login = { username: 'bob', password: 'secret', as: 'carol', asUid: '7', asUserExtra: ['a/b=c'] };
       expect(await ask(kubeconfig, login)).to.equal('v1.27.3');
       expect(server.requests[0]?.headers).to.include({
-        ...{ 'impersonate-user': 'carol', 'impersonate-uid': '7', 'impersonate-extra-a%2fb': 'c' },
+        'impersonate-user': 'carol',
+        'impersonate-uid': '7',
+        'impersonate-extra-a%2fb': 'c',
       });
       await failureOf(ask(kubeconfig, { ...login, password: 'wrong' }), 'unauthorized');
     });

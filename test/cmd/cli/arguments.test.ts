@@ -33,7 +33,8 @@ describe('the arguments of commands', () => {
     for (const text of ['1x', '25h', '-5', '1.5s']) {
       const { code, stderr } = await executeProgram('oc-adm_upgrade_bundle', ['abort', `--timeout=${text}`]);
       expect([code, stderr.split('\n')[0]]).to.deep.equal([
-        ...[2, 'error (usage): --timeout must be a time from 1s to 86400s, such as 90s, 10m or 1m30s'],
+        2,
+        'error (usage): --timeout must be a time from 1s to 86400s, such as 90s, 10m or 1m30s',
       ]);
     }
   });
@@ -194,14 +195,16 @@ describe('the arguments of commands', () => {
       expect(await readLine('mirror-registry', verb, 'a.tar')).to.include({ target: 'a.tar' });
       const { code, stderr } = await executeProgram('oc-adm_mirror_registry', [verb, 'a.tar', '--bundle=b.tar']);
       expect([code, stderr.split('\n')[0]]).to.deep.equal([
-        ...[2, 'error (usage): give only one of the argument and --bundle'],
+        2,
+        'error (usage): give only one of the argument and --bundle',
       ]);
     }
     expect(withBundle({ target: 'a.tar' })).to.deep.equal({ target: 'a.tar', bundle: 'a.tar' });
     expect(await readLine('mirror-registry', 'certs', 'show')).to.include({ action: 'status' });
     for (const option of ['--output=state', '--dest-dir=state'])
       expect(await readLine('upgrade-bundle', 'gather', option, '-o', 'json')).to.include({
-        ...{ destDir: 'state', format: 'json' },
+        destDir: 'state',
+        format: 'json',
       });
   });
 

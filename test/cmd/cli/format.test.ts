@@ -24,7 +24,9 @@ describe('formatTable', () => {
       ['machine-os', '120 B', ''],
     ];
     expect(formatTable(rows, ['SIZE']).lines).to.deep.equal([
-      ...['NAME         SIZE  DIGEST', 'etcd          9 B  sha256:1', 'machine-os  120 B'],
+      'NAME         SIZE  DIGEST',
+      'etcd          9 B  sha256:1',
+      'machine-os  120 B',
     ]);
   });
 
@@ -34,7 +36,10 @@ describe('formatTable', () => {
       ['a', `one two three ${'f'.repeat(25)} four`],
     ];
     expect(formatTable(rows, [], 26).lines).to.deep.equal([
-      ...['NODE  MESSAGE', 'a     one two three', `      ${'f'.repeat(20)}`, '      fffff four'],
+      'NODE  MESSAGE',
+      'a     one two three',
+      `      ${'f'.repeat(20)}`,
+      '      fffff four',
     ]);
   });
 

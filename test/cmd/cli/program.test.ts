@@ -205,29 +205,34 @@ describe('runProgram', () => {
   });
   const load = () => Promise.resolve({ command: movingCommand });
   const moving = {
-    ...{ name: 'oc other', describe: 'Do things.' },
+    name: 'oc other',
+    describe: 'Do things.',
     commands: [{ usage: 'go <where>', describe: 'Go there', group: 'Moves:', load }, optionsCommand],
   };
 
   it('shows the help of a program with its commands in groups', async () => {
     expect(await formatHelp(moving)).to.equal(
       [
-        ...['Do things.', '', 'Usage:', '  oc other <command> [options]', ''],
-        ...[
-          'Moves:',
-          '  go       Go there',
-          '',
-          'For the shell:',
-          '  options  List the options that choose the cluster',
-          '',
-        ],
-        ...['General:', '      --version            Print the version of this program'],
+        'Do things.',
+        '',
+        'Usage:',
+        '  oc other <command> [options]',
+        '',
+        'Moves:',
+        '  go       Go there',
+        '',
+        'For the shell:',
+        '  options  List the options that choose the cluster',
+        '',
+        'General:',
+        '      --version            Print the version of this program',
         '  -v, --verbose            Print every request, and the full cause of an error',
         '  -q, --quiet              Print only results, warnings and errors',
         '      --color string       When to use colors; also --color and --no-color (auto, always, never)',
         '                           (default: auto)',
         '      --log-format string  Format of messages on stderr (text, json) (default: text)',
-        ...['  -h, --help               Print this help', ''],
+        '  -h, --help               Print this help',
+        '',
         'Use "oc other <command> --help" for more information about a command.',
       ].join('\n'),
     );

@@ -13,7 +13,9 @@ describe('nameAsCalled', () => {
 
 describe('chooseProgram', () => {
   const [first, second] = ['adm-upgrade-bundle', 'adm-mirror-registry'].map((word) => ({
-    ...{ name: `oc ${word}`, describe: 'Do something.', commands: [] },
+    name: `oc ${word}`,
+    describe: 'Do something.',
+    commands: [],
   }));
   const choose = (calledBy: string, ...argv: string[]): [string, ...string[]] => {
     if (!first || !second) throw new Error('unreachable');

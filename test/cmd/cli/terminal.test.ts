@@ -100,13 +100,11 @@ describe('Terminal', () => {
     terminal.log('info', 'news');
     terminal.log('warn', 'careful');
     terminal.showError('broken', {
-      ...{
-        code: 'tls',
-        hint: 'repair it',
-        options: ['--oil', '--paint'],
-        page: 'explain tls',
-        details: ['caused by: rust'],
-      },
+      code: 'tls',
+      hint: 'repair it',
+      options: ['--oil', '--paint'],
+      page: 'explain tls',
+      details: ['caused by: rust'],
     });
     expect(stdout.text).to.equal('result\n');
     expect(stderr.text).to.equal(
@@ -160,7 +158,9 @@ describe('Terminal', () => {
     expect(lines.map((line) => ({ ...(JSON.parse(line) as object), time: 0, message: '' }))).to.deep.equal([
       { time: 0, level: 'warn', message: '' },
       {
-        ...{ time: 0, level: 'info', message: '' },
+        time: 0,
+        level: 'info',
+        message: '',
         progress: { label: 'Downloading', bytes: 0, bytesTotal: 100 * mebibyte, images: 0, imagesTotal: 10 },
       },
       { time: 0, level: 'error', message: '', code: 'tls', hint: 'repair it', options: [], details: [] },

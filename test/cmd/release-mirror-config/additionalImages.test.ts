@@ -75,7 +75,9 @@ describe('oc adm-release-mirror-config --additional-image', function () {
     await pullWhole(`${site.host}/again/tools/debug:v1`, mirroring.path('copies/tool'));
     expect(await listTags(`${site.host}/again/tools/debug`)).to.include(attachmentTag(tool?.digest ?? 'sha256:'));
     expect((await files('mirror/config/mirrors')).map(({ kind }) => kind)).to.have.members([
-      ...['ImageDigestMirrorSet', 'ImageDigestMirrorSet', 'ImageTagMirrorSet'],
+      'ImageDigestMirrorSet',
+      'ImageDigestMirrorSet',
+      'ImageTagMirrorSet',
     ]);
     const again = await runProgram(workshop.folder, 'verify', ['mirror', trust]);
     expect(again.code, again.stdout + again.stderr).to.equal(0);

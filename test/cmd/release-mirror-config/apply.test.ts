@@ -70,7 +70,10 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     server.requests.filter(({ method, path }) => method !== 'GET' && !path.endsWith('/selfsubjectaccessreviews'));
   const apply = (...args: string[]): Promise<Execution> =>
     runExecutable('oc-adm_release_mirror_config', workshop.folder, [
-      ...['apply', ...args, kubeconfig, `--trust-fingerprint=${workshop.key.fingerprint}`],
+      'apply',
+      ...args,
+      kubeconfig,
+      `--trust-fingerprint=${workshop.key.fingerprint}`,
     ]);
 
   it('applies the configuration once the images are there, and finds it unchanged after that', async () => {
@@ -124,7 +127,9 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     const entry = { source: 'quay.io/a/b', mirrors: ['registry.test/a/b'] };
     for (const name of [edited?.metadata.name ?? '', 'release-mirror']) {
       server.put({
-        ...{ apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet', metadata: { name } },
+        apiVersion: 'config.openshift.io/v1',
+        kind: 'ImageDigestMirrorSet',
+        metadata: { name },
         spec: { imageDigestMirrors: [entry] },
       });
     }
@@ -198,7 +203,9 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     await open();
     await mirroring.succeed(['--to-dir=mirror']);
     const namespaced = (kind: string, namespace: string) => ({
-      ...{ apiVersion: 'v1', kind, metadata: { name: 'x', namespace } },
+      apiVersion: 'v1',
+      kind,
+      metadata: { name: 'x', namespace },
     });
     for (const object of [
       namespaced('Secret', 'default'),
@@ -402,8 +409,10 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     ] as const) {
       await using newer = await startApiServer({ openshift: version });
       newer.put({
-        ...{ apiVersion: 'operator.openshift.io/v1alpha1', kind: 'ImageContentSourcePolicy' },
-        ...{ metadata: { name: 'earlier' }, spec: { repositoryDigestMirrors: [] } },
+        apiVersion: 'operator.openshift.io/v1alpha1',
+        kind: 'ImageContentSourcePolicy',
+        metadata: { name: 'earlier' },
+        spec: { repositoryDigestMirrors: [] },
       });
       kubeconfig = `--kubeconfig=${await kubeconfigs.write({ cluster: { server: newer.url } })}`;
       const created = new RegExp(`^${kind}/release-mirror-\\w{8} created$`, 'm');
@@ -469,7 +478,10 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     forbidden = 'get configmaps';
     expect(await mirroring.fail(refused)).to.contain(`to get configmap/${nameOf()}\n`);
     server.put({
-      ...{ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: nameOf(), namespace: managed }, data: { a: 'b' } },
+      apiVersion: 'v1',
+      kind: 'ConfigMap',
+      metadata: { name: nameOf(), namespace: managed },
+      data: { a: 'b' },
     });
     forbidden = 'update configmaps';
     expect(await mirroring.fail(refused)).to.contain(`to update configmap/${nameOf()}\n`);
@@ -591,7 +603,9 @@ describe('oc adm-release-mirror-config with the CA of a registry', () => {
     await writeFile(archive, makeArchive(soundFiles));
     server.put({ ...image, spec: { registrySources: { allowedRegistries: ['quay.io'] } } });
     const args = [
-      ...[`--to=${workshop.registry.host}/site/release`, `--graph-data=${archive}`, '--config-to-dir=config'],
+      `--to=${workshop.registry.host}/site/release`,
+      `--graph-data=${archive}`,
+      '--config-to-dir=config',
       `--certificate-authority=${authority.certificateFile}`,
     ];
     advised = await mirroring.succeed(args);
@@ -600,7 +614,9 @@ describe('oc adm-release-mirror-config with the CA of a registry', () => {
     repeated = await mirroring.succeed([...args, '--apply-config', kubeconfig]);
 
     server.put({
-      ...{ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'ours', namespace: 'openshift-config' } },
+      apiVersion: 'v1',
+      kind: 'ConfigMap',
+      metadata: { name: 'ours', namespace: 'openshift-config' },
       data: { 'other.test..5000': 'PEM' },
     });
     server.put({ ...image, spec: { additionalTrustedCA: { name: 'ours' } } });
@@ -622,7 +638,7 @@ describe('oc adm-release-mirror-config with the CA of a registry', () => {
     expect(applied).to.contain('image/cluster configured\n').and.not.contain('To make the cluster trust');
     expect(first.keys).to.have.members(['updateservice-registry', registryKey()]);
     expect(first.spec).to.deep.equal({
-      ...{ registrySources: { allowedRegistries: ['quay.io'] } },
+      registrySources: { allowedRegistries: ['quay.io'] },
       additionalTrustedCA: { name: 'mirror-registry-ca' },
     });
   });

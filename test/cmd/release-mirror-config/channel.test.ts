@@ -53,7 +53,8 @@ describe('oc adm-release-mirror-config --channel', () => {
   it('takes them from a file of oc-mirror, as they are there', async () => {
     const channels = [{ name: 'stable-4.12', minVersion: '4.12.5', maxVersion: '4.12.6' }];
     const configuration = {
-      ...{ apiVersion: 'mirror.openshift.io/v2alpha1', kind: 'ImageSetConfiguration' },
+      apiVersion: 'mirror.openshift.io/v2alpha1',
+      kind: 'ImageSetConfiguration',
       mirror: { platform: { channels } },
     };
     const file = await workshop.write('imageset.yaml', JSON.stringify(configuration));

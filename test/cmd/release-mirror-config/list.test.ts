@@ -128,8 +128,13 @@ describe('oc adm-release-mirror-config list', () => {
       const { release } = workshop;
       const bundle = `--from-dir=${join(workshop.folder, 'output', `upgrade-${release.tag}.tar`)}`;
       const { stdout } = await list(
-        ...['paths', '--path-from=4.12.3', `--to-version=${release.version}`, '-o', 'json'],
-        ...[`--graph-data=${join(folder, 'paths.tar')}`, bundle],
+        'paths',
+        '--path-from=4.12.3',
+        `--to-version=${release.version}`,
+        '-o',
+        'json',
+        `--graph-data=${join(folder, 'paths.tar')}`,
+        bundle,
       );
       const step = { version: release.version, pullspec: release.pullspec, risks: [] };
       expect(JSON.parse(stdout)).to.deep.include({ steps: [step] });

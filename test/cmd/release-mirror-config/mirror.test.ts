@@ -59,7 +59,8 @@ describe('oc adm-release-mirror-config', () => {
     const { registry, release, folder } = workshop;
     const source = 'quay.io/openshift-release-dev/ocp-release';
     const sets = ['Tag', 'Digest'].map((kind) => ({
-      ...{ apiVersion: 'config.openshift.io/v1', kind: `Image${kind}MirrorSet` },
+      apiVersion: 'config.openshift.io/v1',
+      kind: `Image${kind}MirrorSet`,
       spec: { [`image${kind}Mirrors`]: [{ source, mirrors: [`${registry.host}/${release.releaseRepository}`] }] },
     }));
     await writeFile(join(folder, 'mirrors.yaml'), sets.map((set) => JSON.stringify(set)).join('\n---\n'));

@@ -54,7 +54,8 @@ describe('oc adm-release-mirror-config prune', function () {
     return JSON.parse(stdout) as Pruned;
   };
   const tagsOf = ({ tag, images, digest }: TestRelease): string[] => [
-    ...[tag, attachmentTag(digest)],
+    tag,
+    attachmentTag(digest),
     ...[...images.keys()].map((name) => `${tag}-${name}`),
   ];
 
@@ -231,11 +232,15 @@ describe('oc adm-release-mirror-config prune', function () {
     it('keeps images that pods run or nodes have pinned', async () => {
       const [first, second] = [...old.images.values()];
       const pod = {
-        ...{ apiVersion: 'v1', kind: 'Pod', metadata: { name: 'debug', namespace: 'default' } },
+        apiVersion: 'v1',
+        kind: 'Pod',
+        metadata: { name: 'debug', namespace: 'default' },
         spec: { containers: [{ name: 'x', image: first?.pullspec }] },
       };
       const pin = {
-        ...{ apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'PinnedImageSet', metadata: { name: 'own' } },
+        apiVersion: 'machineconfiguration.openshift.io/v1',
+        kind: 'PinnedImageSet',
+        metadata: { name: 'own' },
         spec: { pinnedImages: [{ name: second?.pullspec }] },
       };
       await withCluster(

@@ -23,7 +23,10 @@ describe('oc adm-release-mirror-config of two releases and an additional image',
     mirroring = new Mirroring(workshop);
     const { host: registry, content } = workshop.registry;
     old = buildRelease({
-      ...{ version: '4.12.3', components: ['cli', 'etcd'], seed: 'old', registry },
+      version: '4.12.3',
+      components: ['cli', 'etcd'],
+      seed: 'old',
+      registry,
       verification: { publicKey: workshop.key.publicKey, stores: [workshop.signatures.url] },
     });
     old.addTo(content);

@@ -74,7 +74,8 @@ describe('oc adm-upgrade-bundle doctor', () => {
     const trust = `--trust-fingerprint=${key.fingerprint}`;
     const run = (...args: string[]) =>
       executeProgram(executable, ['doctor', ...options, ...args], {
-        ...{ cwd: folder.folder, env: { PATH: '', HOME: folder.folder } },
+        cwd: folder.folder,
+        env: { PATH: '', HOME: folder.folder },
       });
     const sum = createHash('sha256')
       .update(await readFile(executable))
@@ -83,9 +84,7 @@ describe('oc adm-upgrade-bundle doctor', () => {
     await publish(`${'0'.repeat(64)}  other\n${sum}  linux-amd64/oc-disconnected\n`);
     const found = JSON.parse((await run(trust, '-o', 'json')).stdout) as Diagnosis;
     const userId = 'Project <release@example.com>';
-    expect(found.release).to.deep.equal({
-      ...{ name: 'linux-amd64/oc-disconnected', userId, fingerprint: key.fingerprint },
-    });
+    expect(found.release).to.deep.equal({ name: 'linux-amd64/oc-disconnected', userId, fingerprint: key.fingerprint });
     const { stdout } = await run(trust);
     expect(stdout).to.contain(`  Released   as linux-amd64/oc-disconnected, signed by ${userId} (${key.fingerprint})`);
     expect((await run()).stderr).to.match(/^error \(untrusted\): no trusted key signed SHA256SUMS\n.*\ntry: --sig/);

@@ -66,8 +66,13 @@ describe('oc adm-upgrade-bundle drill', () => {
 });
 
 const result: NodeDrill = {
-  ...{ node: 'worker-0', result: 'failed', reboot: true, version: '4.19.3' },
-  ...{ started: '2026-11-22T10:00:00Z', ended: '2026-11-22T10:20:00Z', seconds: 61.5 },
+  node: 'worker-0',
+  result: 'failed',
+  reboot: true,
+  version: '4.19.3',
+  started: '2026-11-22T10:00:00Z',
+  ended: '2026-11-22T10:20:00Z',
+  seconds: 61.5,
   message: '1 pod does not run again after 900 s',
   pods: [
     {
@@ -81,7 +86,10 @@ const result: NodeDrill = {
   ],
   asked: [
     {
-      ...{ image: 'quay.io/site/web:1', count: 4, first: '2026-11-22T10:05:00Z', clients: ['cri-o/1.33'] },
+      image: 'quay.io/site/web:1',
+      count: 4,
+      first: '2026-11-22T10:05:00Z',
+      clients: ['cri-o/1.33'],
       pods: [{ namespace: 'shop', name: 'web-1', owner: 'ReplicaSet/web' }],
     },
     { image: 'quay.io/site/<tool>:1', count: 1, first: '2026-11-22T10:06:00Z', clients: ['skopeo/1.9.3'], pods: [] },

@@ -40,7 +40,8 @@ describe('a dry run', () => {
   const apply = (...args: string[]): Promise<Execution> =>
     run(
       ...(['apply', bundle.path, `--signature-keyring=${bundle.keyFile}`] as const),
-      ...[`--trust-fingerprint=${bundle.key.fingerprint}`, ...args],
+      `--trust-fingerprint=${bundle.key.fingerprint}`,
+      ...args,
     );
 
   for (const mode of ['client', 'server'] as const) {
@@ -133,7 +134,9 @@ describe('status without an update', () => {
     expect(await status('-o', 'name')).to.deep.equal({ code: 0, stdout: '', stderr: '' });
     expect((await status()).stdout).to.match(/^No bundle has been detected or applied\.\nInsert a USB drive/);
     server.put({
-      ...{ ...api, metadata: { name }, spec: { bundle: { digest: digests[0] }, hold: true } },
+      ...api,
+      metadata: { name },
+      spec: { bundle: { digest: digests[0] }, hold: true },
       status: {
         phase: 'Loading',
         conditions: [{ type: 'Loaded', status: 'False', reason: 'Loading', message: 'm', lastTransitionTime: '' }],

@@ -43,7 +43,9 @@ describe('oc adm-upgrade-bundle gather', () => {
       { name: 'NODE_NAME', value: 'worker-0' },
     ];
     server.put({
-      ...{ apiVersion: 'v1', kind: 'Pod', metadata: { name: 'agent-x', namespace, annotations: { note: jwt } } },
+      apiVersion: 'v1',
+      kind: 'Pod',
+      metadata: { name: 'agent-x', namespace, annotations: { note: jwt } },
       spec: { nodeName: 'worker-0', containers: [{ name: 'agent', image: platformImage('d'), env }] },
       status: { phase: 'Running', containerStatuses: [{ name: 'agent', restartCount: 1 }] },
     });
@@ -67,8 +69,12 @@ describe('oc adm-upgrade-bundle gather', () => {
     expect(JSON.parse(stdout)).to.deep.include({ output: folder, failures: [] });
     const names = await readdir(folder, { recursive: true });
     expect(names).to.include.members([
-      ...['failures.txt', 'nodes/worker-0-images.txt', 'objects/upgradebundle.json', 'objects/event-default.json'],
-      ...[`objects/lease-${namespace}-reports.json`, `logs/${namespace}/agent-x/agent.log`],
+      'failures.txt',
+      'nodes/worker-0-images.txt',
+      'objects/upgradebundle.json',
+      'objects/event-default.json',
+      `objects/lease-${namespace}-reports.json`,
+      `logs/${namespace}/agent-x/agent.log`,
       `logs/${namespace}/agent-x/agent.previous.log`,
     ]);
     const files = names.filter((name) => /\.\w+$/.test(name));
@@ -124,8 +130,12 @@ describe('oc adm-upgrade-bundle gather', () => {
     expect(code, stderr).to.equal(0);
     const names = await readdir(folder, { recursive: true });
     expect(names).to.include.members([
-      ...['nodes/%2E.%2F..%2Fx-images.txt', 'nodes/%2E.-images.txt', 'nodes/%2Fetc-images.txt'],
-      ...['nodes/a%00b%0Ac-images.txt', 'nodes/worker-0-images.txt', 'logs/%2Ens/worker-0/%2E..log'],
+      'nodes/%2E.%2F..%2Fx-images.txt',
+      'nodes/%2E.-images.txt',
+      'nodes/%2Fetc-images.txt',
+      'nodes/a%00b%0Ac-images.txt',
+      'nodes/worker-0-images.txt',
+      'logs/%2Ens/worker-0/%2E..log',
     ]);
     expect(await readdir(dirname(folder))).to.deep.equal(['state']);
     expect(await readdir(join(kubeconfigs.folder, 'a'))).to.deep.equal(['b']);

@@ -104,7 +104,10 @@ describe('oc adm-upgrade-bundle install', () => {
   it('prints the objects for a GitOps repository, and writes nothing', async () => {
     const { revision } = site.server.objects;
     const { stdout, stderr, code } = await install(
-      ...[`--executable=${executable}`, '-o', 'yaml', '--admission-policy=deny'],
+      `--executable=${executable}`,
+      '-o',
+      'yaml',
+      '--admission-policy=deny',
     );
     expect(code, stderr).to.equal(0);
     expect(stdout).to.match(/^apiVersion: apiextensions\.k8s\.io\/v1\nkind: CustomResourceDefinition\n/);

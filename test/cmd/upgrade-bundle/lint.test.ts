@@ -12,7 +12,9 @@ const annotations = { 'include.release.openshift.io/self-managed-high-availabili
 
 const manifest = (name: string, policy: string, image = 'quay.io/x/y:v1'): string =>
   stringify({
-    ...{ apiVersion: 'apps/v1', kind: 'DaemonSet', metadata: { name, namespace: 'openshift-x', annotations } },
+    apiVersion: 'apps/v1',
+    kind: 'DaemonSet',
+    metadata: { name, namespace: 'openshift-x', annotations },
     spec: { template: { spec: { containers: [{ name: 'c', image, imagePullPolicy: policy }] } } },
   });
 
@@ -22,7 +24,8 @@ describe('oc adm-upgrade-bundle lint', () => {
   let folder: string;
   const lint = (args: string, stdin?: string): Promise<Execution> =>
     executeProgram('oc-adm_upgrade_bundle', ['lint', ...args.split(' ')], {
-      ...{ cwd: folder, env: { HOME: folder } },
+      cwd: folder,
+      env: { HOME: folder },
       ...(stdin !== undefined && { stdin }),
     });
   const report = async (args: string, stdin?: string): Promise<LintResult> =>

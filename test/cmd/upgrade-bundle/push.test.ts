@@ -37,8 +37,14 @@ describe('push --apply-config', () => {
   const place = () => `${registry.host}/site/release`;
   const push = (...args: string[]): Promise<Execution> =>
     executeProgram('oc-adm_upgrade_bundle', [
-      ...['push', path, `--to=${place()}`, '--insecure', `--kubeconfig=${kubeconfig}`, ...args],
-      ...[`--signature-keyring=${bundle.keyFile}`, `--trust-fingerprint=${bundle.key.fingerprint}`],
+      'push',
+      path,
+      `--to=${place()}`,
+      '--insecure',
+      `--kubeconfig=${kubeconfig}`,
+      ...args,
+      `--signature-keyring=${bundle.keyFile}`,
+      `--trust-fingerprint=${bundle.key.fingerprint}`,
     ]);
   const nameOf = () => `sha256-${hexOf(bundle.release.digest)}`;
   const storedSets = () => {
@@ -67,8 +73,12 @@ describe('push --apply-config', () => {
       imageDigestMirrors: sources.toSorted().map((source) => ({ mirrors: [place()], source })),
     });
     expect(await readWords(update)).to.deep.equal([
-      ...['oc', 'adm', 'upgrade', '--allow-explicit-upgrade'],
-      ...[`--to-image=${place()}@${bundle.release.digest}`, `--kubeconfig=${kubeconfig}`],
+      'oc',
+      'adm',
+      'upgrade',
+      '--allow-explicit-upgrade',
+      `--to-image=${place()}@${bundle.release.digest}`,
+      `--kubeconfig=${kubeconfig}`,
     ]);
     expect(findCommands(pasted.stdout)).to.deep.equal([update]);
   });

@@ -134,7 +134,11 @@ describe('oc adm-upgrade-bundle retain', () => {
     );
     const printed = JSON.parse((await retain(bundle.path, ...trust(), '-o', 'json')).stdout) as object;
     expect(printed).to.deep.equal({
-      ...{ outputVersion: 1, name, outcome: 'unchanged', phase: 'Completed', version: '4.19.4' },
+      outputVersion: 1,
+      name,
+      outcome: 'unchanged',
+      phase: 'Completed',
+      version: '4.19.4',
     });
     complete('Failed');
     expect((await retain(bundle.path, ...trust())).stdout).to.match(/ created\n/);

@@ -21,7 +21,9 @@ function makeStuck(nameOf: (role: string) => string): UpgradeBundle {
     { type: 'Stalled', status: 'True', reason: 'NoProgress', message: stall },
   ];
   return {
-    ...{ apiVersion: 'upgrade-bundle.openshift.io/v1alpha1', kind: 'UpgradeBundle', metadata: { name: 'b' } },
+    apiVersion: 'upgrade-bundle.openshift.io/v1alpha1',
+    kind: 'UpgradeBundle',
+    metadata: { name: 'b' },
     spec: { bundle: { digest: `sha256:${'a'.repeat(64)}` }, hold: false },
     status: { phase: 'Loading', version: '4.19.4', nodesReady: '4/12', progress: '41%', nodes, conditions },
   };
@@ -43,7 +45,9 @@ describe('the status of an update that is stuck', () => {
       `  Stalled    ${stall}`,
     ]);
     expect(lines.filter((line) => line.startsWith('worker-')).map((line) => line.split(/\s+/)[1])).to.deep.equal([
-      ...['Failed', 'Failed', ...Array.from({ length: 6 }, () => 'Loading')],
+      'Failed',
+      'Failed',
+      ...Array.from({ length: 6 }, () => 'Loading'),
       ...Array.from({ length: 4 }, () => 'Loaded'),
     ]);
     expect(lines.slice(-3)).to.deep.equal([

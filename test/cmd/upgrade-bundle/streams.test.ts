@@ -89,8 +89,13 @@ describe('the operating system streams of a bundle', () => {
 
 describe('oc adm-upgrade-bundle streams', () => {
   const kind = {
-    ...{ group: 'machineconfiguration.openshift.io', version: 'v1', namespaced: false, status: true, custom: true },
-    ...{ kind: 'OSImageStream', resource: 'osimagestreams' },
+    group: 'machineconfiguration.openshift.io',
+    version: 'v1',
+    namespaced: false,
+    status: true,
+    custom: true,
+    kind: 'OSImageStream',
+    resource: 'osimagestreams',
   };
   let bundle: TestBundle;
   let server: TestApiServer;

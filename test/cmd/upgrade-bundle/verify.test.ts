@@ -191,7 +191,8 @@ describe('verify', () => {
       await writeFile(file, text);
       const { code, stderr } = await verify([bundle.path, ...trust]);
       expect([code, stderr]).to.deep.equal([
-        ...[0, `warning: ${file} has no digest of ${basename(bundle.path)}, so it was not compared.\n`],
+        0,
+        `warning: ${file} has no digest of ${basename(bundle.path)}, so it was not compared.\n`,
       ]);
     }
     await writeFile(file, before);
@@ -204,7 +205,8 @@ describe('verify', () => {
     for (const index of [1, 3]) await writeFile(join(split.folder, volumes[index] ?? ''), Buffer.alloc(40_000, 0x55));
     const listed = await verify([split.path, ...own, '--list-bad']);
     expect([listed.code, listed.stdout]).to.deep.equal([
-      ...[1, [1, 3].map((index) => `${join(split.folder, volumes[index] ?? '')}\n`).join('')],
+      1,
+      [1, 3].map((index) => `${join(split.folder, volumes[index] ?? '')}\n`).join(''),
     ]);
     const folder = await bundle.unpack();
     const blobs = join(folder, 'v2/openshift/release/blobs');

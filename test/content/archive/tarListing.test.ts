@@ -29,8 +29,10 @@ describe('listEntries', () => {
   it('ends at a bound of headers, of which folders, pax headers and long names count', async () => {
     const five = [
       makeHeader(folder),
-      ...[makePax(paxRecord('mtime', '1')), makeHeader(folder)],
-      ...[makeLong('L', 'config/'), makeHeader({ ...folder, ...gnu })],
+      makePax(paxRecord('mtime', '1')),
+      makeHeader(folder),
+      makeLong('L', 'config/'),
+      makeHeader({ ...folder, ...gnu }),
     ];
     const block = Buffer.concat(Array<Buffer[]>(4001).fill(five).flat());
     const { damage, entries } = await listRepeated(block, 10);
@@ -49,7 +51,7 @@ describe('listEntries', () => {
   });
 
   const large = 9 * 2 ** 30;
-  const inBase256 = Buffer.from([0x80, 0, 0, 0, 0, 0, 0, ...[2, 0x40, 0, 0, 0]]);
+  const inBase256 = Buffer.from([0x80, 0, 0, 0, 0, 0, 0, 2, 0x40, 0, 0, 0]);
   const octal = '110000000000';
   for (const [how, header] of Object.entries({
     'GNU tar': makeHeader({ name: 'a', ...gnu, size: inBase256 }),

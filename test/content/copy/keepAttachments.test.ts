@@ -132,7 +132,8 @@ describe('attachments that a target already has', function () {
     const manifest = (more: object) =>
       Buffer.from(
         JSON.stringify({
-          ...{ schemaVersion: 2, mediaType: mediaTypes.ociManifest },
+          schemaVersion: 2,
+          mediaType: mediaTypes.ociManifest,
           config: { mediaType: 'application/vnd.oci.image.config.v1+json', ...config },
           layers: [{ mediaType: 'application/vnd.dev.cosign.simplesigning.v1+json', ...layer, annotations }],
           ...more,

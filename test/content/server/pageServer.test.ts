@@ -43,7 +43,9 @@ describe('servePage', () => {
       const { headers } = await ask(path);
       expect(headers['content-security-policy']).to.equal("default-src 'none'; frame-ancestors 'none'");
       expect(headers).to.include({
-        ...{ 'cache-control': 'no-store', 'referrer-policy': 'no-referrer', 'x-content-type-options': 'nosniff' },
+        'cache-control': 'no-store',
+        'referrer-policy': 'no-referrer',
+        'x-content-type-options': 'nosniff',
         'cross-origin-resource-policy': 'same-origin',
       });
       expect(headers).not.to.have.property('access-control-allow-origin');

@@ -367,8 +367,12 @@ describe('a server that sends few blobs at a time', () => {
     releases = [];
     const lack = (): Promise<never> => Promise.reject(new PluginError('not-found', 'there is none'));
     const source: ContentSource & LocalContent & { sizeOf(): Promise<number> } = {
-      ...{ name: 'a blob', resolve: lack, fetch: lack, tags: () => Promise.resolve([]) },
-      ...{ exists: () => Promise.resolve(true), sizeOf: () => Promise.resolve(bytes.length) },
+      name: 'a blob',
+      resolve: lack,
+      fetch: lack,
+      tags: () => Promise.resolve([]),
+      exists: () => Promise.resolve(true),
+      sizeOf: () => Promise.resolve(bytes.length),
       async *chunks(_, from, to) {
         yield bytes.subarray(from, from + 1);
         await new Promise<void>((resolve) => releases.push(resolve));

@@ -56,9 +56,14 @@ export async function openAgentSite(options: ApiServerOptions = { openshift: '4.
   };
   return {
     ...connected,
-    ...{ server, kubelets, folder, rootOf, surveyed },
+    server,
+    kubelets,
+    folder,
+    rootOf,
+    surveyed,
     executable: await makeExecutable(join(folder, 'executable')),
-    ...{ close, [Symbol.asyncDispose]: close },
+    close,
+    [Symbol.asyncDispose]: close,
   };
 }
 

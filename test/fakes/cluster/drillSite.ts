@@ -78,7 +78,9 @@ export class DrillSite {
     if (topology) furnishTopology(topology, server);
     server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });
     const kubeconfig = stringify({
-      ...{ apiVersion: 'v1', kind: 'Config', 'current-context': 'kubelet' },
+      apiVersion: 'v1',
+      kind: 'Config',
+      'current-context': 'kubelet',
       clusters: [{ name: 'here', cluster: { server: server.url } }],
       users: [{ name: 'kubelet', user: { token: 'kubelet' } }],
       contexts: [{ name: 'kubelet', context: { cluster: 'here', user: 'kubelet' } }],
@@ -225,7 +227,9 @@ export class DrillSite {
     const { spec } = demand(this.server.find('v1', 'Pod', name, namespace));
     const { containers } = spec as { containers: { name: string }[] };
     const containerStatuses = containers.map((each) => ({
-      ...{ name: each.name, containerID: `cri-o://${name}-${this.#boots}`, state: { running: {} } },
+      name: each.name,
+      containerID: `cri-o://${name}-${this.#boots}`,
+      state: { running: {} },
     }));
     const conditions = [{ type: 'Ready', status: 'True' }];
     this.#change('Pod', name, namespace, { status: { phase: 'Running', conditions, containerStatuses } });

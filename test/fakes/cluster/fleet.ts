@@ -99,8 +99,13 @@ export async function measureFleet(count: number, intervals: FleetIntervals): Pr
     await running;
     const bytes = api.requests.reduce((sum, { bytesSent, bytesReceived }) => sum + bytesSent + bytesReceived, 0);
     return {
-      ...{ nodes: count, seconds, bytes: bytes / count, rounds: fleet.rounds, told: fleet.told },
-      ...{ record, atRest },
+      nodes: count,
+      seconds,
+      bytes: bytes / count,
+      rounds: fleet.rounds,
+      told: fleet.told,
+      record,
+      atRest,
       requests: new Map([...requests].map(([phase, sum]) => [phase, sum / count])),
       bundle: { size, sentBySource: fleet.sentBySource },
     };
@@ -234,8 +239,10 @@ class Fleet {
       peers: new AgentPeers(cluster, name, connections),
       server,
       backup: {
-        ...{ advance: reportBackup, measure: () => Promise.resolve(2 ** 26) },
-        ...{ ended: new AbortController().signal, close: () => Promise.resolve() },
+        advance: reportBackup,
+        measure: () => Promise.resolve(2 ** 26),
+        ended: new AbortController().signal,
+        close: () => Promise.resolve(),
       },
     };
     const wait = (timeout: number, signal: AbortSignal): Promise<void> =>

@@ -83,7 +83,10 @@ export class RolloutSite {
     const connected = await connectTo(this.server, this.#token ? { user: { token: 't' } } : {});
     const context = makeContext();
     const options = {
-      ...{ identity, namespace: 'oc-upgrade-bundle', interval: 150, lease: { duration: 1000, retryPeriod: 50 } },
+      identity,
+      namespace: 'oc-upgrade-bundle',
+      interval: 150,
+      lease: { duration: 1000, retryPeriod: 50 },
       ...(this.#mirrorFolder !== undefined && { mirrorFolder: this.#mirrorFolder }),
       clock: () => Promise.resolve(this.clock ?? { now: Date.now(), own: Date.now(), isSynchronized: undefined }),
       readBundle: () => (this.unreadable ? Promise.reject(this.unreadable) : Promise.resolve(this.facts)),

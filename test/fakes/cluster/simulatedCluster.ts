@@ -153,16 +153,14 @@ export class SimulatedCluster {
       this.#tokens.set(`${account} ${name}`, `system:serviceaccount:${namespace}:${account}`);
     const node = await SimulatedNode.make(
       {
-        ...{
-          name,
-          address,
-          port: this.#port,
-          api: this.api.host,
-          accounts,
-          token,
-          files: new Map([...this.#pod.files, ...this.#reportFiles()]),
-          additionalStore,
-        },
+        name,
+        address,
+        port: this.#port,
+        api: this.api.host,
+        accounts,
+        token,
+        files: new Map([...this.#pod.files, ...this.#reportFiles()]),
+        additionalStore,
         options: [...this.#pod.args, ...options],
         authority: this.#authority.certificate,
       },

@@ -42,9 +42,19 @@ export function makeFacts(metadata: Partial<BundleFacts['metadata']> = {}): Bund
   return {
     digest,
     metadata: {
-      ...{ formatVersion: 1, version: '4.19.4', arch: 'x86_64', release, previous: ['4.19.3'], tool: 'test' },
-      ...{ images, components, extraImages, osImages: [] },
-      ...{ size: 2 ** 30, blobs: [{ digest: signed, size: 2 ** 30 }], signatures: {} },
+      formatVersion: 1,
+      version: '4.19.4',
+      arch: 'x86_64',
+      release,
+      previous: ['4.19.3'],
+      tool: 'test',
+      images,
+      components,
+      extraImages,
+      osImages: [],
+      size: 2 ** 30,
+      blobs: [{ digest: signed, size: 2 ** 30 }],
+      signatures: {},
       ...metadata,
     },
     signatures: new Map([[signed, [goodSignature(signed)]]]),
@@ -272,11 +282,9 @@ export class UpdatingSite {
         ({ metadata }) => (metadata['labels'] as Json)['machineconfiguration.openshift.io/role'] === pool,
       );
       const pinnedImageSets = own.map(({ metadata }) => ({
-        ...{
-          name: metadata.name,
-          currentGeneration: metadata['generation'],
-          desiredGeneration: metadata['generation'],
-        },
+        name: metadata.name,
+        currentGeneration: metadata['generation'],
+        desiredGeneration: metadata['generation'],
       }));
       const settled = { PinnedImageSetsProgressing: 'False', PinnedImageSetsDegraded: 'False' };
       const made = withConditions(machines, 'MachineConfigNode', name, settled);
@@ -369,7 +377,8 @@ export class UpdatingSite {
       const status: Json = {
         ...(configuration !== undefined && { configuration }),
         conditions: [condition('Updated', updated, ''), condition('Degraded', 'False', '')],
-        ...{ machineCount: 2, updatedMachineCount: updated === 'True' ? 2 : 1 },
+        machineCount: 2,
+        updatedMachineCount: updated === 'True' ? 2 : 1,
       };
       if ((pool['spec'] as Json)['paused'] === true && updated === 'True') continue;
       if (!isDeepStrictEqual(pool['status'], status)) this.#replace(pool, status);

@@ -46,9 +46,7 @@ const anything = { type: 'object', 'x-kubernetes-preserve-unknown-fields': true 
 const nodeDisruptionPolicy = {
   ...anything,
   properties: {
-    files: {
-      ...{ type: 'array', items: anything, 'x-kubernetes-list-type': 'map', 'x-kubernetes-list-map-keys': ['path'] },
-    },
+    files: { type: 'array', items: anything, 'x-kubernetes-list-type': 'map', 'x-kubernetes-list-map-keys': ['path'] },
   },
 };
 /** The part of the schema that tests need: the keys of policies. */
@@ -78,12 +76,20 @@ export const kubernetesKinds: readonly ApiKind[] = [
   { ...admission, kind: 'ValidatingAdmissionPolicy', resource: 'validatingadmissionpolicies', status: true },
   { ...admission, kind: 'ValidatingAdmissionPolicyBinding', resource: 'validatingadmissionpolicybindings' },
   {
-    ...{ group: 'policy', version: 'v1', kind: 'PodDisruptionBudget' },
-    ...{ resource: 'poddisruptionbudgets', namespaced: true, status: true },
+    group: 'policy',
+    version: 'v1',
+    kind: 'PodDisruptionBudget',
+    resource: 'poddisruptionbudgets',
+    namespaced: true,
+    status: true,
   },
   {
-    ...{ group: 'certificates.k8s.io', version: 'v1', kind: 'CertificateSigningRequest' },
-    ...{ resource: 'certificatesigningrequests', namespaced: false, status: true },
+    group: 'certificates.k8s.io',
+    version: 'v1',
+    kind: 'CertificateSigningRequest',
+    resource: 'certificatesigningrequests',
+    namespaced: false,
+    status: true,
   },
   { ...admission, kind: 'ValidatingWebhookConfiguration', resource: 'validatingwebhookconfigurations' },
   { ...admission, kind: 'MutatingWebhookConfiguration', resource: 'mutatingwebhookconfigurations' },
@@ -109,8 +115,12 @@ export const osImageStreamKind: ApiKind = { ...machines, kind: 'OSImageStream', 
 
 /** The kind of running virtual machines, which OpenShift Virtualization adds. */
 export const virtualMachineKind: ApiKind = {
-  ...{ group: 'kubevirt.io', version: 'v1', kind: 'VirtualMachineInstance', resource: 'virtualmachineinstances' },
-  ...{ namespaced: true, custom: true },
+  group: 'kubevirt.io',
+  version: 'v1',
+  kind: 'VirtualMachineInstance',
+  resource: 'virtualmachineinstances',
+  namespaced: true,
+  custom: true,
 };
 
 /** The kind of the update service’s operator. */
@@ -154,8 +164,13 @@ export function openshiftKinds(release: string): ApiKind[] {
       custom: true,
     },
     {
-      ...{ group: 'operator.openshift.io', version: 'v1', kind: 'Etcd', resource: 'etcds' },
-      ...{ namespaced: false, status: true, custom: true },
+      group: 'operator.openshift.io',
+      version: 'v1',
+      kind: 'Etcd',
+      resource: 'etcds',
+      namespaced: false,
+      status: true,
+      custom: true,
     },
     { ...config, kind: 'FeatureGate', resource: 'featuregates', status: true },
     { ...policies, kind: 'ClusterImagePolicy', resource: 'clusterimagepolicies', status: true },
@@ -167,8 +182,14 @@ export function openshiftKinds(release: string): ApiKind[] {
     { ...machines, kind: 'ContainerRuntimeConfig', resource: 'containerruntimeconfigs' },
     ...(minor >= 19 ? [{ ...machines, kind: 'MachineOSConfig', resource: 'machineosconfigs' }] : []),
     {
-      ...{ group: 'operator.openshift.io', version: 'v1', kind: 'MachineConfiguration', namespaced: false },
-      ...{ resource: 'machineconfigurations', status: true, custom: true, schema: machineConfiguration },
+      group: 'operator.openshift.io',
+      version: 'v1',
+      kind: 'MachineConfiguration',
+      namespaced: false,
+      resource: 'machineconfigurations',
+      status: true,
+      custom: true,
+      schema: machineConfiguration,
     },
     {
       group: 'operators.coreos.com',
@@ -180,16 +201,30 @@ export function openshiftKinds(release: string): ApiKind[] {
       custom: true,
     },
     {
-      ...{ group: 'monitoring.coreos.com', version: 'v1', kind: 'ServiceMonitor' },
-      ...{ resource: 'servicemonitors', namespaced: true, custom: true },
+      group: 'monitoring.coreos.com',
+      version: 'v1',
+      kind: 'ServiceMonitor',
+      resource: 'servicemonitors',
+      namespaced: true,
+      custom: true,
     },
     {
-      ...{ group: 'machine.openshift.io', version: 'v1beta1', kind: 'MachineHealthCheck' },
-      ...{ resource: 'machinehealthchecks', namespaced: true, status: true, custom: true },
+      group: 'machine.openshift.io',
+      version: 'v1beta1',
+      kind: 'MachineHealthCheck',
+      resource: 'machinehealthchecks',
+      namespaced: true,
+      status: true,
+      custom: true,
     },
     {
-      ...{ group: 'autoscaling.openshift.io', version: 'v1', kind: 'ClusterAutoscaler' },
-      ...{ resource: 'clusterautoscalers', namespaced: false, status: true, custom: true },
+      group: 'autoscaling.openshift.io',
+      version: 'v1',
+      kind: 'ClusterAutoscaler',
+      resource: 'clusterautoscalers',
+      namespaced: false,
+      status: true,
+      custom: true,
     },
     ...(minor >= 13 ? mirrorSets : []),
     ...(minor >= 19 ? pinning : []),

@@ -15,8 +15,13 @@ describe('readRights', () => {
     subjects: [{ kind: 'ServiceAccount', name: 'agent', namespace: 'one' }],
   });
   const attempt: Attempt = {
-    ...{ user: 'system:serviceaccount:one:agent', groups: [], verb: 'get', group: '', resource: 'pods' },
-    ...{ namespace: 'one', name: 'a' },
+    user: 'system:serviceaccount:one:agent',
+    groups: [],
+    verb: 'get',
+    group: '',
+    resource: 'pods',
+    namespace: 'one',
+    name: 'a',
   };
   const everywhere = (rule: object = {}) => [
     role('ClusterRole', 'reader', rule),

@@ -84,9 +84,12 @@ describe('TestApiServer', () => {
     const resourceRules = [{ apiGroups: [''], resources: ['configmaps'], operations: ['CREATE'] }];
     const define = (reason?: string): void => {
       server.put({
-        ...{ apiVersion, kind: 'ValidatingAdmissionPolicy', metadata: { name: 'none' } },
+        apiVersion,
+        kind: 'ValidatingAdmissionPolicy',
+        metadata: { name: 'none' },
         spec: {
-          ...{ matchConstraints: { resourceRules }, matchConditions: [] },
+          matchConstraints: { resourceRules },
+          matchConditions: [],
           validations: [{ expression: 'false', message: 'not allowed', ...(reason !== undefined && { reason }) }],
         },
       });
@@ -269,7 +272,11 @@ describe('TestApiServer', () => {
     server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'elsewhere' } });
     await reading;
     expect(events.map(({ type, object }) => `${type} ${object.metadata?.name ?? ''}`)).to.deep.equal([
-      ...['ADDED y', 'BOOKMARK ', 'MODIFIED x', 'DELETED x', 'BOOKMARK '],
+      'ADDED y',
+      'BOOKMARK ',
+      'MODIFIED x',
+      'DELETED x',
+      'BOOKMARK ',
     ]);
     await (
       await watch('timeoutSeconds=0.1')
@@ -295,11 +302,9 @@ describe('TestApiServer', () => {
   it('reads a body in protobuf, as kubectl 1.33 and newer send it, and refuses one of a kind that it cannot read', async () => {
     const post = (body: Buffer): Promise<Response> =>
       fetch(`${server.url}/api/v1/namespaces/default/configmaps`, {
-        ...{
-          method: 'POST',
-          headers: { 'content-type': 'application/vnd.kubernetes.protobuf' },
-          body: new Uint8Array(body),
-        },
+        method: 'POST',
+        headers: { 'content-type': 'application/vnd.kubernetes.protobuf' },
+        body: new Uint8Array(body),
       });
     // kubectl 1.33.1: create configmap made --from-literal=a=1
     const made = Buffer.from('azhzAAoPCgJ2MRIJQ29uZmlnTWFwEh4KFAoEbWFkZRIAGgAiACoAMgA4AEIAEgYKAWESATEaACIA', 'base64');

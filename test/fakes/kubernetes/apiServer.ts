@@ -108,7 +108,9 @@ export class TestApiServer extends FaultyServer {
     const conditions = [
       { type: 'NamesAccepted', status: 'True', reason: 'NoConflicts', message: 'no conflicts found' },
       {
-        ...{ type: 'Established', status: 'True', reason: 'InitialNamesAccepted' },
+        type: 'Established',
+        status: 'True',
+        reason: 'InitialNamesAccepted',
         message: 'the initial names have been accepted',
       },
     ];

@@ -29,7 +29,9 @@ function tabulate(
   const columns = kind.columns ?? [{ name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp' }];
   const named = { name: 'Name', type: 'string', format: 'name', description: '', priority: 0 };
   return {
-    ...{ kind: 'Table', apiVersion: 'meta.k8s.io/v1', metadata },
+    kind: 'Table',
+    apiVersion: 'meta.k8s.io/v1',
+    metadata,
     columnDefinitions: [
       named,
       ...columns.map(({ name, type, priority = 0 }) => ({ name, type, format: '', description: '', priority })),

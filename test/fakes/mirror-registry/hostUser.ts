@@ -71,7 +71,8 @@ chmod 700 ${home} ${runtime}
 cp "$1" /etc/systemd/system/
 systemctl daemon-reload
 systemctl start ${unit}`,
-      ...[folder, join(host.folder, unit)],
+      folder,
+      join(host.folder, unit),
     ]);
     return user;
   }

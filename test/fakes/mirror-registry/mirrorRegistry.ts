@@ -66,9 +66,5 @@ ${options.configuration ?? ''}`,
     0o640,
   );
   const remove = (): Promise<void> => rm(root, { recursive: true, force: true });
-  return {
-    ...{ root, home, quayRoot, unitFolder, write },
-    remove,
-    [Symbol.asyncDispose]: remove,
-  };
+  return { root, home, quayRoot, unitFolder, write, remove, [Symbol.asyncDispose]: remove };
 }

@@ -99,14 +99,42 @@ DNS = ${host}
   const [key, csr, cert] = [join(config, 'ssl.key'), join(config, 'ssl.csr'), join(config, 'ssl.cert')];
   await fixture.write(`${fixture.quayRoot}/quay-rootCA/rootCA.key`, await makeKey('authority', 2048), 0o600);
   await openssl(
-    ...['req', '-x509', '-new', '-config', cnf, '-nodes', '-key', rootKey, '-sha256', '-days', String(caDays)],
-    ...['-out', rootPem, '-addext', 'basicConstraints=critical,CA:TRUE,pathlen:1'],
+    'req',
+    '-x509',
+    '-new',
+    '-config',
+    cnf,
+    '-nodes',
+    '-key',
+    rootKey,
+    '-sha256',
+    '-days',
+    String(caDays),
+    '-out',
+    rootPem,
+    '-addext',
+    'basicConstraints=critical,CA:TRUE,pathlen:1',
   );
   await fixture.write(`${fixture.quayRoot}/quay-config/ssl.key`, await makeKey('server', bits), 0o644);
   await openssl('req', '-new', '-key', key, '-out', csr, '-subj', `/CN=${name}`, '-config', cnf);
   await openssl(
-    ...['x509', '-req', '-in', csr, '-CA', rootPem, '-CAkey', rootKey, '-CAcreateserial', '-out', cert],
-    ...['-days', String(days), '-extensions', 'v3_req', '-extfile', cnf],
+    'x509',
+    '-req',
+    '-in',
+    csr,
+    '-CA',
+    rootPem,
+    '-CAkey',
+    rootKey,
+    '-CAcreateserial',
+    '-out',
+    cert,
+    '-days',
+    String(days),
+    '-extensions',
+    'v3_req',
+    '-extfile',
+    cnf,
   );
   await writeFile(cert, (await readFile(cert, 'utf8')) + (await readFile(rootPem, 'utf8')), { mode: 0o644 });
 }
@@ -116,8 +144,20 @@ export async function installOwnCertificate(fixture: Fixture, host = 'registry.e
   const config = join(fixture.root, fixture.quayRoot, 'quay-config');
   await rm(join(config, 'ssl.cert'), { force: true });
   await runSuccessfully('openssl', [
-    ...['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '10', '-subj', `/O=Quay/CN=${host}`],
-    ...['-addext', `subjectAltName=DNS:${host}`],
-    ...['-keyout', join(config, 'ssl.key'), '-out', join(config, 'ssl.cert')],
+    'req',
+    '-x509',
+    '-newkey',
+    'rsa:2048',
+    '-nodes',
+    '-days',
+    '10',
+    '-subj',
+    `/O=Quay/CN=${host}`,
+    '-addext',
+    `subjectAltName=DNS:${host}`,
+    '-keyout',
+    join(config, 'ssl.key'),
+    '-out',
+    join(config, 'ssl.cert'),
   ]);
 }

@@ -46,12 +46,12 @@ export async function startMirrorRegistry(
 ): Promise<RunningRegistry> {
   const port = await findFreePort();
   const fixture = await makeFixture({
-    ...{
-      age: '2.0.7',
-      hostname: `localhost:${port}`,
-      publish: `127.0.0.1:${port}:${containerPort}`,
-    },
-    ...{ databaseStorage: '/srv/db', storage: '/srv/images', extra: ['--memory=4g'] },
+    age: '2.0.7',
+    hostname: `localhost:${port}`,
+    publish: `127.0.0.1:${port}:${containerPort}`,
+    databaseStorage: '/srv/db',
+    storage: '/srv/images',
+    extra: ['--memory=4g'],
     ...options,
   });
   const at = (path: string): string => join(fixture.root, fixture.quayRoot, path);
@@ -87,7 +87,9 @@ export async function startMirrorRegistry(
     await fixture.remove();
   };
   return {
-    ...{ fixture, host, at },
+    fixture,
+    host,
+    at,
     call: (command, args = [], killedAt) =>
       executeProgram(mirrorRegistryExecutable, wordsOf(command, args), { killedAt }),
     kill: (command, args, step) => {
@@ -95,7 +97,8 @@ export async function startMirrorRegistry(
       return run(process.execPath, [mirrorRegistryExecutable, ...wordsOf(command, args)], { env });
     },
     snapshot: (withTimes = false) => Promise.resolve(snapshot(fixture.root, withTimes)),
-    ...{ stop, [Symbol.asyncDispose]: stop },
+    stop,
+    [Symbol.asyncDispose]: stop,
   };
 }
 

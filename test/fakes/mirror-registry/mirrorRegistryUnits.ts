@@ -56,11 +56,14 @@ export function unitsOf(options: UnitOptions): Record<string, string> {
   const database = isSqlite ? [] : ['quay-postgres'];
   const units: Record<string, string> = {
     'quay-redis': unit('Redis', hasPod ? ['quay-pod'] : [], [
-      ...['--name quay-redis', ...inPod, '--image-volume=ignore'],
+      '--name quay-redis',
+      ...inPod,
+      '--image-volume=ignore',
       isSqlite || age === '1.3.11'
         ? '--secret=redis_pass,type=env,target=REDIS_PASSWORD'
         : '-e REDIS_PASSWORD=strongpassword',
-      ...['--replace', images.redis],
+      '--replace',
+      images.redis,
     ]),
     'quay-app': unit(
       'Quay',
@@ -71,9 +74,12 @@ export function unitsOf(options: UnitOptions): Record<string, string> {
         `-v ${quayRoot}/quay-config:/quay-registry/conf/stack:Z`,
         ...(isSqlite ? [`-v ${databaseStorage}:/sqlite:Z${isLate ? ',U' : ''}`] : []),
         `-v ${storage}:/datastorage:Z`,
-        ...['--image-volume=ignore', ...inPod],
+        '--image-volume=ignore',
+        ...inPod,
         ...(isSqlite ? ['--log-driver=journald'] : []),
-        ...['--replace', '-e WORKER_COUNT_UNSUPPORTED_MINIMUM=1', '-e WORKER_COUNT=1'],
+        '--replace',
+        '-e WORKER_COUNT_UNSUPPORTED_MINIMUM=1',
+        '-e WORKER_COUNT=1',
         ...(isLate ? ['-e PYTHONUSERBASE_SITE_PACKAGE=/opt/app-root/lib/python3.12/site-packages'] : []),
         ...extra,
         isSqlite ? `${images.quay} registry` : images.quay,
@@ -82,9 +88,14 @@ export function unitsOf(options: UnitOptions): Record<string, string> {
   };
   if (!isSqlite) {
     units['quay-postgres'] = unit('PostgreSQL', hasPod ? ['quay-pod'] : [], [
-      ...['--name quay-postgres', `-v ${databaseStorage}:/var/lib/pgsql/data:Z`, '-e POSTGRESQL_USER=user'],
+      '--name quay-postgres',
+      `-v ${databaseStorage}:/var/lib/pgsql/data:Z`,
+      '-e POSTGRESQL_USER=user',
       age === '1.3.11' ? '--secret=pgdb_pass,type=env,target=POSTGRESQL_PASSWORD' : '-e POSTGRESQL_PASSWORD=password',
-      ...['-e POSTGRESQL_DATABASE=quay', ...inPod, '--replace', images.postgres],
+      '-e POSTGRESQL_DATABASE=quay',
+      ...inPod,
+      '--replace',
+      images.postgres,
     ]);
   }
   if (hasPod) units['quay-pod'] = pod(images.pause, publish);
@@ -125,8 +136,12 @@ ${ending}`;
 
 function pod(image: string, publish: string): string {
   const words = [
-    ...['/usr/bin/podman pod create', '--name quay-pod', `--infra-image ${image}`, `--publish ${publish}`],
-    ...['--pod-id-file %t/%n-pod-id', '--replace'],
+    '/usr/bin/podman pod create',
+    '--name quay-pod',
+    `--infra-image ${image}`,
+    `--publish ${publish}`,
+    '--pod-id-file %t/%n-pod-id',
+    '--replace',
   ];
   return `[Unit]
 Description=Infra container of the registry

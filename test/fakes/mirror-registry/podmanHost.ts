@@ -53,8 +53,19 @@ exec unshare --pid --mount --net --cgroup --fork --kill-child --mount-proc sh -e
 `;
 
 const targets = [
-  ...['default', 'sysinit', 'basic', 'shutdown', 'umount', 'network', 'network-online', 'multi-user', 'sockets'],
-  ...['timers', 'paths', 'slices', 'local-fs'],
+  'default',
+  'sysinit',
+  'basic',
+  'shutdown',
+  'umount',
+  'network',
+  'network-online',
+  'multi-user',
+  'sockets',
+  'timers',
+  'paths',
+  'slices',
+  'local-fs',
 ];
 
 // Without systemd: podman needs a socket for the messages of containers.

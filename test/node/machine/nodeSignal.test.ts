@@ -30,7 +30,9 @@ describe('NodeSignal, with files in the place of the devices', () => {
     const signal = new NodeSignal(host(), 'led');
     await signal.give('busy', context);
     expect([await read(led, 'trigger'), await read(led, 'delay_on'), await read(led, 'delay_off')]).to.deep.equal([
-      ...['timer', '1000', '1000'],
+      'timer',
+      '1000',
+      '1000',
     ]);
     await signal.give('removable', context);
     expect([await read(led, 'trigger'), await read(led, 'brightness')]).to.deep.equal(['none', '255']);
@@ -47,7 +49,8 @@ describe('NodeSignal, with files in the place of the devices', () => {
     const other = await addLed('input5::numlock');
     await new NodeSignal(host(), 'led').give('quiet', context);
     expect([await read(other, 'trigger'), await read(other, 'brightness')]).to.deep.equal([
-      ...['none [kbd-numlock] timer', '1'],
+      'none [kbd-numlock] timer',
+      '1',
     ]);
   });
 

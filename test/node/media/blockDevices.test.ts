@@ -12,12 +12,23 @@ import {
 const laptop = JSON.stringify({
   blockdevices: [
     {
-      ...{ name: '/dev/nvme0n1', kname: '/dev/nvme0n1', type: 'disk', rm: false, hotplug: false },
-      ...{ size: 512110190592, tran: 'nvme', mountpoint: null },
+      name: '/dev/nvme0n1',
+      kname: '/dev/nvme0n1',
+      type: 'disk',
+      rm: false,
+      hotplug: false,
+      size: 512110190592,
+      tran: 'nvme',
+      mountpoint: null,
       children: [
         { name: '/dev/nvme0n1p1', kname: '/dev/nvme0n1p1', type: 'part', rm: false, size: 1e9, mountpoint: '/boot' },
         {
-          ...{ name: '/dev/nvme0n1p2', kname: '/dev/nvme0n1p2', type: 'part', rm: false, size: 4e11, mountpoint: null },
+          name: '/dev/nvme0n1p2',
+          kname: '/dev/nvme0n1p2',
+          type: 'part',
+          rm: false,
+          size: 4e11,
+          mountpoint: null,
           children: [
             { name: '/dev/mapper/vg-root', kname: '/dev/dm-0', type: 'lvm', rm: false, size: 3e11, mountpoint: '/' },
           ],
@@ -26,8 +37,14 @@ const laptop = JSON.stringify({
       ],
     },
     {
-      ...{ name: '/dev/sdb', kname: '/dev/sdb', type: 'disk', rm: true, hotplug: true },
-      ...{ size: 62008590336, tran: 'usb', mountpoint: null },
+      name: '/dev/sdb',
+      kname: '/dev/sdb',
+      type: 'disk',
+      rm: true,
+      hotplug: true,
+      size: 62008590336,
+      tran: 'usb',
+      mountpoint: null,
       children: [{ name: '/dev/sdb1', kname: '/dev/sdb1', type: 'part', rm: false, size: 6e10, mountpoint: null }],
     },
     { name: '/dev/sdc', kname: '/dev/sdc', type: 'disk', rm: false, hotplug: false, size: 1e12, tran: 'usb' },
@@ -101,8 +118,16 @@ describe('parseBlockDevices', () => {
       '{"blockdevices": [{"name":"/dev/sdb", "kname":"/dev/sdb", "type":"disk", "rm":"1", "hotplug":"0", "size":"1000", "tran":null, "mountpoint":""}]}';
     expect(parseBlockDevices(json)).to.deep.equal([
       {
-        ...{ path: '/dev/sdb', kernelName: 'sdb', type: 'disk', above: [], removable: true, size: 1000 },
-        ...{ mountpoint: undefined, inUse: false, divided: false, remote: false },
+        path: '/dev/sdb',
+        kernelName: 'sdb',
+        type: 'disk',
+        above: [],
+        removable: true,
+        size: 1000,
+        mountpoint: undefined,
+        inUse: false,
+        divided: false,
+        remote: false,
       },
     ]);
     expect(parseBlockDevices('{"blockdevices": []}')).to.deep.equal([]);
@@ -131,8 +156,16 @@ describe('parseProbe', () => {
 
 describe('classifyDevice', () => {
   const drive: BlockDevice = {
-    ...{ above: [], path: '/dev/sdb1', kernelName: 'sdb1', type: 'part', removable: true, size: 1e9 },
-    ...{ mountpoint: undefined, inUse: false, divided: false, remote: false },
+    above: [],
+    path: '/dev/sdb1',
+    kernelName: 'sdb1',
+    type: 'part',
+    removable: true,
+    size: 1e9,
+    mountpoint: undefined,
+    inUse: false,
+    divided: false,
+    remote: false,
   };
   const disk = { ...drive, removable: false };
   const empty = Buffer.alloc(512);

@@ -20,7 +20,9 @@ describe('runDrill', () => {
   let root: string;
   let context: TestContext;
   const plan = (seconds: number, registries: string[] = []): DrillPlan => ({
-    ...{ node: 'worker-0', until: Math.ceil(Date.now() / 1000) + seconds, registries },
+    node: 'worker-0',
+    until: Math.ceil(Date.now() / 1000) + seconds,
+    registries,
   });
   const start = (own: DrillPlan, afterReboot = false) =>
     runDrill({ root, environment: {} }, own, { afterReboot }, context);

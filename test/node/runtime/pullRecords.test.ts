@@ -23,8 +23,11 @@ describe('the records of pulls of the kubelet', () => {
   /** Writes a record as the kubelet does (kubelet.config.k8s.io/v1beta1). */
   const record = (credentialMapping: object) =>
     write('pulled', id, {
-      ...{ kind: 'ImagePulledRecord', apiVersion: 'kubelet.config.k8s.io/v1beta1' },
-      ...{ lastUpdatedTime: '2026-11-01T00:00:00Z', imageRef: id, credentialMapping },
+      kind: 'ImagePulledRecord',
+      apiVersion: 'kubelet.config.k8s.io/v1beta1',
+      lastUpdatedTime: '2026-11-01T00:00:00Z',
+      imageRef: id,
+      credentialMapping,
     });
   const find = () => findGuardedImages(host(), [[name, id]]);
   const reasons = async () => (await find()).map(({ reason }) => reason);

@@ -9,8 +9,12 @@ import { failureOf } from '../../support/program/failure.ts';
 import { storageCases, type StorageCase } from './storageCases.ts';
 
 const usual = {
-  ...{ driver: 'overlay', graphRoot: '/var/lib/containers/storage', runRoot: '/run/containers/storage' },
-  ...{ imageStore: undefined, mountProgram: undefined, additionalStores: [] },
+  driver: 'overlay',
+  graphRoot: '/var/lib/containers/storage',
+  runRoot: '/run/containers/storage',
+  imageStore: undefined,
+  mountProgram: undefined,
+  additionalStores: [],
 };
 
 describe('readStorageConfig', () => {

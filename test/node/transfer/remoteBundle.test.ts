@@ -28,10 +28,7 @@ describe('openRemoteBundle', () => {
 
   before(async () => {
     made = await makeBundle({ layerSize: 200_000 });
-    trust = {
-      ...{ ...acceptUnsigned, allowUnsigned: false },
-      ...{ keyrings: [made.keyFile], fingerprints: [made.key.fingerprint] },
-    };
+    trust = { ...acceptUnsigned, allowUnsigned: false, keyrings: [made.keyFile], fingerprints: [made.key.fingerprint] };
   });
   after(() => made.remove());
   beforeEach(() => {

@@ -17,7 +17,9 @@ import { headingsOf } from '../../support/project/markdown.ts';
 const digest = (digit: string): string => `quay.io/openshift/x@sha256:${digit.repeat(64)}`;
 const known = digest('a');
 const references = JSON.stringify({
-  ...{ kind: 'ImageStream', apiVersion: 'image.openshift.io/v1', metadata: { name: '4.20.3' } },
+  kind: 'ImageStream',
+  apiVersion: 'image.openshift.io/v1',
+  metadata: { name: '4.20.3' },
   spec: {
     tags: [
       { name: 'etcd', from: { kind: 'DockerImage', name: known } },
@@ -27,7 +29,9 @@ const references = JSON.stringify({
 });
 
 const object = (kind: string, content: object, apiVersion = 'v1'): object => ({
-  ...{ apiVersion, kind, metadata: { name: 'x', namespace: 'openshift-x' } },
+  apiVersion,
+  kind,
+  metadata: { name: 'x', namespace: 'openshift-x' },
   ...content,
 });
 const pod = (container: object): object =>
@@ -94,18 +98,18 @@ const pairs: Readonly<
       machine({ containerDisk: { image: 'quay.io/x/y' } }),
     ],
     passed: [
-      ...[pod({ image: 'quay.io/x/y:v1' }), pod({ image: `quay.io/x/y:latest@sha256:${'a'.repeat(64)}` })],
-      ...[
-        pod({ image: 'quay.io/x/y', imagePullPolicy: 'IfNotPresent' }),
-        pod({ image: '${IMAGE}' }),
-        pod({ image: '{{.Image}}' }),
-        volume({ reference: 'quay.io/x/y', pullPolicy: 'Never' }),
-      ],
+      pod({ image: 'quay.io/x/y:v1' }),
+      pod({ image: `quay.io/x/y:latest@sha256:${'a'.repeat(64)}` }),
+      pod({ image: 'quay.io/x/y', imagePullPolicy: 'IfNotPresent' }),
+      pod({ image: '${IMAGE}' }),
+      pod({ image: '{{.Image}}' }),
+      volume({ reference: 'quay.io/x/y', pullPolicy: 'Never' }),
     ],
   },
   'image-by-tag': {
     caught: [
-      ...[pod({ image: 'quay.io/x/y:v1' }), volume({ reference: 'quay.io/x/y:v1' })],
+      pod({ image: 'quay.io/x/y:v1' }),
+      volume({ reference: 'quay.io/x/y:v1' }),
       machine({ containerDisk: { image: 'quay.io/x/y:v1' } }),
     ],
     passed: [
@@ -156,30 +160,29 @@ const pairs: Readonly<
   },
   'contacts-registry': {
     caught: [
-      ...['podman pull quay.io/x/y', 'sudo -n podman --root /x pull $IMAGE', 'if ! crictl pull "$1"; then exit 1; fi'],
-      ...[
-        'x=$(skopeo inspect docker://quay.io/x/y | jq .Digest)',
-        'skopeo copy "$SRC" "$DST"',
-        'oc image extract quay.io/x/y --path /:/x',
-      ],
-      ...[
-        'oc --kubeconfig=/k adm release info quay.io/x/y',
-        'rpm-ostree rebase --experimental ostree-unverified-registry:quay.io/x/y',
-      ],
-      ...[
-        'timeout 30 bash -c "podman pull quay.io/x/y"',
-        'podman run --pull=always quay.io/x/y',
-        'bootc switch quay.io/x/y',
-        'ctr -n k8s.io images pull quay.io/x/y',
-      ],
-      ...[
-        'curl -s https://quay.io/v2/x/y/manifests/latest',
-        'cat <<EOF\n$(podman pull quay.io/x/y)\nEOF',
-        'pod\\\nman \\\n  pull quay.io/x/y',
-      ],
-      ...['podman build --pull .', 'buildah bud --pull-always -t x .', 'podman image build --pull=newer .'],
-      ...['oras pull quay.io/x/y:1', 'crane digest quay.io/x/y', 'cosign verify quay.io/x/y', 'podman compose pull'],
-      ...['helm upgrade x oci://quay.io/x/chart'],
+      'podman pull quay.io/x/y',
+      'sudo -n podman --root /x pull $IMAGE',
+      'if ! crictl pull "$1"; then exit 1; fi',
+      'x=$(skopeo inspect docker://quay.io/x/y | jq .Digest)',
+      'skopeo copy "$SRC" "$DST"',
+      'oc image extract quay.io/x/y --path /:/x',
+      'oc --kubeconfig=/k adm release info quay.io/x/y',
+      'rpm-ostree rebase --experimental ostree-unverified-registry:quay.io/x/y',
+      'timeout 30 bash -c "podman pull quay.io/x/y"',
+      'podman run --pull=always quay.io/x/y',
+      'bootc switch quay.io/x/y',
+      'ctr -n k8s.io images pull quay.io/x/y',
+      'curl -s https://quay.io/v2/x/y/manifests/latest',
+      'cat <<EOF\n$(podman pull quay.io/x/y)\nEOF',
+      'pod\\\nman \\\n  pull quay.io/x/y',
+      'podman build --pull .',
+      'buildah bud --pull-always -t x .',
+      'podman image build --pull=newer .',
+      'oras pull quay.io/x/y:1',
+      'crane digest quay.io/x/y',
+      'cosign verify quay.io/x/y',
+      'podman compose pull',
+      'helm upgrade x oci://quay.io/x/chart',
     ]
       .map(script)
       .concat(
@@ -194,35 +197,31 @@ const pairs: Readonly<
         pod({ lifecycle: { postStart: { exec: { command: ['crictl', 'pull', 'quay.io/x/y'] } } } }),
       ),
     passed: [
-      ...[
-        '# a; podman pull quay.io/x/y',
-        'echo "podman pull quay.io/x/y"',
-        'podman run quay.io/x/y',
-        'podman image exists "$I" || podman pull "$I"',
-      ],
-      ...[
-        'skopeo inspect containers-storage:quay.io/x/y',
-        'skopeo inspect docker://localhost:5000/x',
-        'oc image extract file://x',
-        'oc get image pull',
-      ],
-      ...[
-        'rpm-ostree rebase ostree-unverified-image:containers-storage:x',
-        'rpm-ostree status',
-        'podman pull oci:/x',
-        'buildah pull dir:/x',
-        'crictl images',
-        'podman exec x pull',
-      ],
-      ...[
-        'bootc switch --transport containers-storage x',
-        'podman pull --policy=missing x',
-        'curl http://127.0.0.1:5000/v2/',
-        'mypodman pull x',
-        "echo 'a; podman pull x'",
-      ],
-      ...['podman build .', 'podman build --pull=missing .', 'helm upgrade x ./chart', 'podman compose up'],
-      ...['oras pull localhost:5000/x:1', 'cosign version'],
+      '# a; podman pull quay.io/x/y',
+      'echo "podman pull quay.io/x/y"',
+      'podman run quay.io/x/y',
+      'podman image exists "$I" || podman pull "$I"',
+      'skopeo inspect containers-storage:quay.io/x/y',
+      'skopeo inspect docker://localhost:5000/x',
+      'oc image extract file://x',
+      'oc get image pull',
+      'rpm-ostree rebase ostree-unverified-image:containers-storage:x',
+      'rpm-ostree status',
+      'podman pull oci:/x',
+      'buildah pull dir:/x',
+      'crictl images',
+      'podman exec x pull',
+      'bootc switch --transport containers-storage x',
+      'podman pull --policy=missing x',
+      'curl http://127.0.0.1:5000/v2/',
+      'mypodman pull x',
+      "echo 'a; podman pull x'",
+      'podman build .',
+      'podman build --pull=missing .',
+      'helm upgrade x ./chart',
+      'podman compose up',
+      'oras pull localhost:5000/x:1',
+      'cosign version',
     ]
       .map(script)
       .concat(

@@ -109,7 +109,8 @@ const bootstrapper = 'system:serviceaccount:openshift-machine-config-operator:no
 describe('checkSigningRequests', () => {
   let count = 0;
   const request = (spec: object, type?: string): StoredObject => ({
-    ...{ apiVersion: 'certificates.k8s.io/v1', kind: 'CertificateSigningRequest' },
+    apiVersion: 'certificates.k8s.io/v1',
+    kind: 'CertificateSigningRequest',
     metadata: { name: `csr-${(count += 1)}` },
     spec,
     status: { conditions: type === undefined ? [] : [{ type, status: 'True' }] },
@@ -155,7 +156,8 @@ describe('checkSigningRequests', () => {
     const keys = await crypto.subtle.generateKey({ name: 'ECDSA', namedCurve: 'P-256' }, true, ['sign', 'verify']);
     const made = await Pkcs10CertificateRequestGenerator.create({
       name: 'O=system:nodes, CN=system:node:worker-7.site.example',
-      ...{ keys, signingAlgorithm: { name: 'ECDSA', hash: 'SHA-256' } },
+      keys,
+      signingAlgorithm: { name: 'ECDSA', hash: 'SHA-256' },
     });
     const encoded = Buffer.from(made.toString('pem')).toString('base64');
     expect(find([request({ signerName: client, username: bootstrapper, request: encoded })])[0]).to.match(

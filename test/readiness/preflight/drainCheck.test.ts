@@ -24,7 +24,11 @@ describe('preflight of drains', () => {
   };
   const putBudget = (name: string, status: Json, spec: Json = matching): void => {
     connected.server.put({
-      ...{ apiVersion: 'policy/v1', kind: 'PodDisruptionBudget', metadata: { name, namespace: 'shop' }, spec, status },
+      apiVersion: 'policy/v1',
+      kind: 'PodDisruptionBudget',
+      metadata: { name, namespace: 'shop' },
+      spec,
+      status,
     });
   };
   const never = { disruptionsAllowed: 0, currentHealthy: 2, desiredHealthy: 2, expectedPods: 2 };
@@ -85,8 +89,11 @@ describe('preflight of drains', () => {
       putPod(`virt-launcher-${name}`, {}, `VirtualMachineInstance/${name}`);
       putBudget(`kubevirt-${name}`, { ...never, expectedPods: 1, currentHealthy: 1, desiredHealthy: 1 });
       connected.server.put({
-        ...{ apiVersion: 'kubevirt.io/v1', kind: 'VirtualMachineInstance', metadata: { name, namespace: 'shop' } },
-        ...{ spec, status: { phase: 'Running', conditions: [{ type: 'LiveMigratable', ...migratable }] } },
+        apiVersion: 'kubevirt.io/v1',
+        kind: 'VirtualMachineInstance',
+        metadata: { name, namespace: 'shop' },
+        spec,
+        status: { phase: 'Running', conditions: [{ type: 'LiveMigratable', ...migratable }] },
       });
     };
 

@@ -8,7 +8,8 @@ import {
 } from '../../../lib/readiness/preflight/drillRecord.ts';
 
 const node = (name: string, annotations: Record<string, unknown> = {}): StoredObject => ({
-  ...{ apiVersion: 'v1', kind: 'Node' },
+  apiVersion: 'v1',
+  kind: 'Node',
   metadata: {
     name,
     annotations: Object.fromEntries(Object.entries(annotations).map(([key, value]) => [key, JSON.stringify(value)])),

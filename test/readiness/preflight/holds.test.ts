@@ -165,7 +165,8 @@ describe('checkHolds', () => {
         name,
         {},
         {
-          ...{ namespace: 'operators', labels },
+          namespace: 'operators',
+          labels,
           annotations: { 'olm.properties': JSON.stringify([{ type: 'olm.maxOpenShiftVersion', value: max }]) },
         },
       );

@@ -19,17 +19,17 @@ describe('a cluster with an InternalReleaseImage', () => {
 
   function putMirrors(...mirrors: readonly string[]): void {
     connected.server.put({
-      ...{
-        apiVersion: 'config.openshift.io/v1',
-        kind: 'ImageDigestMirrorSet',
-        metadata: { name: 'image-digest-mirror' },
-      },
+      apiVersion: 'config.openshift.io/v1',
+      kind: 'ImageDigestMirrorSet',
+      metadata: { name: 'image-digest-mirror' },
       spec: { imageDigestMirrors: [{ source: repositoryIn(image), mirrors }] },
     });
   }
   const putNode = (name: string, status: 'True' | 'False'): void =>
     void connected.server.put({
-      ...{ apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'MachineConfigNode', metadata: { name } },
+      apiVersion: 'machineconfiguration.openshift.io/v1',
+      kind: 'MachineConfigNode',
+      metadata: { name },
       status: {
         conditions: [
           { type: 'Updating', status: 'True' },

@@ -24,7 +24,9 @@ describe('preflight of the removal of images', () => {
   const putConfig = (pool: string, kubeletConfig: Json): void => {
     const matchLabels = { [`pools.operator.machineconfiguration.openshift.io/${pool}`]: '' };
     connected.server.put({
-      ...{ apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'KubeletConfig', metadata: { name: 'gc' } },
+      apiVersion: 'machineconfiguration.openshift.io/v1',
+      kind: 'KubeletConfig',
+      metadata: { name: 'gc' },
       spec: { machineConfigPoolSelector: { matchLabels }, kubeletConfig },
     });
   };
@@ -90,11 +92,9 @@ describe('preflight of kubelets that verify pulls', () => {
   const putConfig = (pool: string, kubeletConfig: Json): void => {
     const matchLabels = { [`pools.operator.machineconfiguration.openshift.io/${pool}`]: '' };
     connected.server.put({
-      ...{
-        apiVersion: 'machineconfiguration.openshift.io/v1',
-        kind: 'KubeletConfig',
-        metadata: { name: `verify-${pool}` },
-      },
+      apiVersion: 'machineconfiguration.openshift.io/v1',
+      kind: 'KubeletConfig',
+      metadata: { name: `verify-${pool}` },
       spec: { machineConfigPoolSelector: { matchLabels }, kubeletConfig },
     });
   };

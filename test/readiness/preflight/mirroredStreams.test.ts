@@ -24,7 +24,10 @@ describe('checkMirroredStreams', () => {
     const mirrors = [`${registry.host}/openshift-release-dev`];
     const spec = { imageDigestMirrors: [{ source: 'quay.io/openshift-release-dev', mirrors }] };
     connected.server.put({
-      ...{ apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet', metadata: { name: 'site' }, spec },
+      apiVersion: 'config.openshift.io/v1',
+      kind: 'ImageDigestMirrorSet',
+      metadata: { name: 'site' },
+      spec,
     });
     const metadata = { name: 'pull-secret', namespace: 'openshift-config' };
     connected.server.put({ apiVersion: 'v1', kind: 'Secret', metadata });
@@ -36,7 +39,11 @@ describe('checkMirroredStreams', () => {
 
   const find = async (featureSets = ['Default']): Promise<string[]> => {
     const streams: OSImageStreams = {
-      ...{ version: release.version, featureSets, commit: operatorCommit, commitSource: 'image', problems: [] },
+      version: release.version,
+      featureSets,
+      commit: operatorCommit,
+      commitSource: 'image',
+      problems: [],
       availableStreams: ['rhel-coreos-10', 'rhel-coreos'].map((name) => {
         return { name, osImage: pullspecOf(name), osExtensionsImage: pullspecOf(`${name}-extensions`) };
       }),

@@ -9,19 +9,27 @@ import type { OSImageStreams } from '../../../lib/release/payload/osImageStreams
 import { platformImage } from '../../fakes/cluster/site.ts';
 
 const streams: OSImageStreams = {
-  ...{ version: '5.0.1', featureSets: ['Default'], commit: 'a'.repeat(40), commitSource: 'image', problems: [] },
+  version: '5.0.1',
+  featureSets: ['Default'],
+  commit: 'a'.repeat(40),
+  commitSource: 'image',
+  problems: [],
   availableStreams: [
     { name: 'rhel-10', osImage: platformImage('3'), osExtensionsImage: platformImage('4') },
     { name: 'rhel-9', osImage: platformImage('1'), osExtensionsImage: platformImage('2') },
   ],
 };
 const clusterVersion: StoredObject = {
-  ...{ apiVersion: 'config.openshift.io/v1', kind: 'ClusterVersion', metadata: { name: 'version' } },
+  apiVersion: 'config.openshift.io/v1',
+  kind: 'ClusterVersion',
+  metadata: { name: 'version' },
   status: { history: [{ state: 'Completed', version: '4.22.3', completionTime: '2026-01-01T00:00:00Z' }] },
 };
 const supply: StreamSupply = { mirrored: false, featureSet: undefined, clusterVersion, existing: undefined };
 const pool = (name: string, stream?: string): StoredObject => ({
-  ...{ apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'MachineConfigPool', metadata: { name } },
+  apiVersion: 'machineconfiguration.openshift.io/v1',
+  kind: 'MachineConfigPool',
+  metadata: { name },
   spec: stream === undefined ? {} : { osImageStream: { name: stream } },
 });
 

@@ -87,7 +87,13 @@ describe('runPreflight', () => {
     const before = server.objects.revision;
     const report = await run();
     expect(report).to.deep.equal({
-      ...{ cluster: 'test', version: '4.19.3', target: undefined, nodes: 3, workloads: 3, ready: true, findings: [] },
+      cluster: 'test',
+      version: '4.19.3',
+      target: undefined,
+      nodes: 3,
+      workloads: 3,
+      ready: true,
+      findings: [],
       unused: [],
     });
     expect(server.objects.revision).to.equal(before);
@@ -118,7 +124,9 @@ describe('runPreflight', () => {
     expect(await own(plan)).to.have.length(1);
     const infrastructure = (controlPlaneTopology: string): void =>
       void server.put({
-        ...{ apiVersion: config, kind: 'Infrastructure', metadata: { name: 'cluster' } },
+        apiVersion: config,
+        kind: 'Infrastructure',
+        metadata: { name: 'cluster' },
         status: { controlPlaneTopology },
       });
     infrastructure('DualReplica');
@@ -284,9 +292,11 @@ describe('runPreflight', () => {
     it('reads the manifests of the release that is to come', async () => {
       await start();
       const object = {
-        ...{ apiVersion: 'apps/v1', kind: 'Deployment' },
+        apiVersion: 'apps/v1',
+        kind: 'Deployment',
         metadata: {
-          ...{ name: 'new', namespace: 'openshift-new' },
+          name: 'new',
+          namespace: 'openshift-new',
           annotations: { 'include.release.openshift.io/self-managed-high-availability': 'true' },
         },
         // Here the object has no defaults.
@@ -502,7 +512,9 @@ describe('runPreflight', () => {
     it('lists the acknowledgements that all updates require', async () => {
       await start();
       const gates = (data: Record<string, string>): Json => ({
-        ...{ apiVersion: 'v1', kind: 'ConfigMap', data },
+        apiVersion: 'v1',
+        kind: 'ConfigMap',
+        data,
         metadata: { name: 'admin-gates', namespace: 'openshift-config-managed' },
       });
       server.put(gates({ 'ack-4.19-x': 'Check 4.20.', 'ack-4.19-y': 'Done.', 'ack-4.18-z': 'Old.' }));
@@ -528,16 +540,25 @@ describe('runPreflight', () => {
     it('lists the acknowledgements that operators will ask for on the way', async () => {
       await start();
       server.kinds.push({
-        ...{ group: 'operator.openshift.io', version: 'v1', kind: 'MachineConfiguration' },
-        ...{ resource: 'machineconfigurations', namespaced: false, status: true, custom: true },
+        group: 'operator.openshift.io',
+        version: 'v1',
+        kind: 'MachineConfiguration',
+        resource: 'machineconfigurations',
+        namespaced: false,
+        status: true,
+        custom: true,
       });
       const platformStatus = { type: 'VSphere' };
       server.put({
-        ...{ apiVersion: config, kind: 'Infrastructure', metadata: { name: 'cluster' } },
+        apiVersion: config,
+        kind: 'Infrastructure',
+        metadata: { name: 'cluster' },
         status: { controlPlaneTopology: 'HighlyAvailable', platformStatus },
       });
       server.put({
-        ...{ apiVersion: config, kind: 'ImageDigestMirrorSet', metadata: { name: 'oc-upgrade-bundle' } },
+        apiVersion: config,
+        kind: 'ImageDigestMirrorSet',
+        metadata: { name: 'oc-upgrade-bundle' },
         spec: { imageDigestMirrors: [{ source: 'quay.io/a', mirrors: ['mirror/a'] }] },
       });
       const earlier = ['4.20.9', '4.21.4'].map((version) => ({ ...plan, version }));
@@ -553,7 +574,9 @@ describe('runPreflight', () => {
       ]);
       const machineManagers = [{ apiGroup: 'machine.openshift.io', resource: 'machinesets' }];
       server.put({
-        ...{ apiVersion: 'operator.openshift.io/v1', kind: 'MachineConfiguration', metadata: { name: 'cluster' } },
+        apiVersion: 'operator.openshift.io/v1',
+        kind: 'MachineConfiguration',
+        metadata: { name: 'cluster' },
         spec: { managedBootImages: { machineManagers } },
       });
       expect(await due()).to.deep.equal(['warning: the update to 4.21.4 will require ack-4.20-sigstore-in-4.21']);

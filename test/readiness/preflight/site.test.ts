@@ -26,7 +26,9 @@ function fill(server: TestApiServer): void {
     ['pending', undefined],
   ]) {
     server.put({
-      ...{ apiVersion, kind: 'Subscription', metadata: { name: name ?? '', namespace } },
+      apiVersion,
+      kind: 'Subscription',
+      metadata: { name: name ?? '', namespace },
       spec: { name, channel: 'stable', source: 'redhat-operators' },
       status: { installedCSV },
     });
@@ -122,10 +124,7 @@ describe('preflight --export', () => {
 
   it('has the installed operators with their limits', () => {
     expect(report.operators).to.deep.equal([
-      {
-        ...{ name: 'web', version: '1.0.3', channel: 'stable', catalog: 'redhat-operators' },
-        maxOpenShiftVersion: '4.19',
-      },
+      { name: 'web', version: '1.0.3', channel: 'stable', catalog: 'redhat-operators', maxOpenShiftVersion: '4.19' },
     ]);
   });
 });

@@ -18,7 +18,9 @@ describe('preflight of webhooks', () => {
   const put = (webhook: Json = {}, kind = 'ValidatingWebhookConfiguration'): void => {
     const clientConfig = { service: { name: 'guard', namespace: 'shop' } };
     connected.server.put({
-      ...{ apiVersion: 'admissionregistration.k8s.io/v1', kind, metadata: { name: 'guard' } },
+      apiVersion: 'admissionregistration.k8s.io/v1',
+      kind,
+      metadata: { name: 'guard' },
       webhooks: [{ name: 'guard.shop', failurePolicy: 'Fail', clientConfig, rules: [pods], ...webhook }],
     });
   };

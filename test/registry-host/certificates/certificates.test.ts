@@ -59,7 +59,10 @@ describe('certificates', function () {
     const { installation } = await detectInstallation(files, { scope: 'auto', home: fixture.home });
     const read = (): Promise<HostCertificates> => readCertificates(files, installation, now);
     return {
-      ...{ fixture, files, installation, read },
+      fixture,
+      files,
+      installation,
+      read,
       at: (path) => join(fixture.root, fixture.quayRoot, path),
       renew: async (changed = {}) => {
         const renewal = await renewCertificates(files, await read(), installation, { ...options, ...changed });

@@ -31,7 +31,9 @@ describe('a registry behind a proxy that serves TLS', function () {
       const found = JSON.parse((await registry.call('status', ['-o', 'json'])).stdout) as Installation;
       expect(found).to.include({ externalTls: true, servesTls: containerPort === 8443 });
       expect([found.port.value, found.remarks, found.additions.map(({ value }) => value)]).to.deep.equal([
-        ...[host.port, [], ['--memory 4g']],
+        host.port,
+        [],
+        ['--memory 4g'],
       ]);
       const before = await registry.snapshot();
       host.healthOf = (image) => (image === bundle.quay ? { ...healthy, status: 503 } : healthy);

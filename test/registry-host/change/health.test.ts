@@ -39,7 +39,11 @@ describe('health of a registry', () => {
       ],
     } satisfies Parameters<typeof ownAddressOf>[1];
     expect(['', '0.0.0.0', '10.0.0.2', '::1', '::'].map((bound) => ownAddressOf(bound, interfaces))).to.deep.equal([
-      ...['127.0.0.1', '127.0.0.1', '10.0.0.2', '::1', 'fd00::2'],
+      '127.0.0.1',
+      '127.0.0.1',
+      '10.0.0.2',
+      '::1',
+      'fd00::2',
     ]);
     expect(ownAddressOf('::', { lo: interfaces.lo })).to.equal('::1');
   });

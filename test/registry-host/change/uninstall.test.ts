@@ -33,13 +33,14 @@ describe('uninstall', function () {
     const shown = await call('--dry-run');
     expect(shown.code, shown.stderr).to.equal(0);
     for (const line of [
-      ...['unit quay-app.service', 'unit quay-redis.service', 'unit quay-pod.service', 'pod quay-pod'],
-      ...[
-        'container quay-app',
-        'container quay-redis',
-        'secret redis_pass',
-        'file /etc/systemd/system/quay-app.service',
-      ],
+      'unit quay-app.service',
+      'unit quay-redis.service',
+      'unit quay-pod.service',
+      'pod quay-pod',
+      'container quay-app',
+      'container quay-redis',
+      'secret redis_pass',
+      'file /etc/systemd/system/quay-app.service',
       'file /etc/systemd/system/quay-app.service.d/50-own.conf',
     ]) {
       expect(shown.stdout.split('\n')).to.include(`would remove ${line}`);

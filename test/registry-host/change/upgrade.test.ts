@@ -86,8 +86,21 @@ describe('plan and upgrade', function () {
   it('both report a certificate of your own that expires soon, from --renew-before on', async () => {
     const [cert, key] = [join(folder, 'own.cert'), join(folder, 'own.key')];
     await runSuccessfully('openssl', [
-      ...['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '80', '-subj', '/CN=localhost'],
-      ...['-addext', 'subjectAltName=DNS:localhost', '-keyout', key, '-out', cert],
+      'req',
+      '-x509',
+      '-newkey',
+      'rsa:2048',
+      '-nodes',
+      '-days',
+      '80',
+      '-subj',
+      '/CN=localhost',
+      '-addext',
+      'subjectAltName=DNS:localhost',
+      '-keyout',
+      key,
+      '-out',
+      cert,
     ]);
     expect((await registry.call('certs renew', [`--ssl-cert=${cert}`, `--ssl-key=${key}`])).code).to.equal(0);
     const near = await callBoth();

@@ -16,13 +16,21 @@ const installation = {
 };
 const sha256 = 'a'.repeat(64);
 const journal = {
-  ...{ id: '000001-20260101T000000Z', title: 'the upgrade', phase: 'writing' },
+  id: '000001-20260101T000000Z',
+  title: 'the upgrade',
+  phase: 'writing',
   files: [{ path: '/quay/quay-config/config.yaml', old: { mode: 0o640, uid: 0, gid: 0, sha256 }, mode: 0o644 }],
-  ...{ restart: ['quay-app'], database: '/db', copyDigest: sha256, isPostgres: true },
+  restart: ['quay-app'],
+  database: '/db',
+  copyDigest: sha256,
+  isPostgres: true,
   migration: { image: 'quay', storage: 'sqlite-storage', creates: true },
-  ...{ secrets: ['redis_pass'], retired: { units: ['quay-postgres'], secrets: [] } },
-  ...{ containers: [{ name: 'quay-app', image: 'quay' }], names: [{ name: 'a', to: 'b' }] },
-  ...{ replaced: [{ name: 'a', id: 'b' }], wasHealthy: true },
+  secrets: ['redis_pass'],
+  retired: { units: ['quay-postgres'], secrets: [] },
+  containers: [{ name: 'quay-app', image: 'quay' }],
+  names: [{ name: 'a', to: 'b' }],
+  replaced: [{ name: 'a', id: 'b' }],
+  wasHealthy: true,
 };
 
 /** Yields a value with each of its parts, at any depth, replaced by each of some values, and the place of the part. */

@@ -87,10 +87,16 @@ describe('detectInstallation', () => {
     });
     const found = await detect(fixture);
     expect([found.port.value, found.storage.value, found.databaseStorage?.value, found.quayRoot.value]).to.deep.equal([
-      ...[9443, '/srv/images', '/srv/db', '/srv/quay'],
+      9443,
+      '/srv/images',
+      '/srv/db',
+      '/srv/quay',
     ]);
     expect(found.additions.map(({ value }) => value)).to.deep.equal([
-      ...['--volume /srv/extra:/extra:ro', '--env HTTPS_PROXY', '--publish 8080:8080', '--memory 4g'],
+      '--volume /srv/extra:/extra:ro',
+      '--env HTTPS_PROXY',
+      '--publish 8080:8080',
+      '--memory 4g',
     ]);
     expect(JSON.stringify(found)).not.to.include('secret');
   });

@@ -22,16 +22,21 @@ describe('parseUnitFile', () => {
   it('reads continued lines, comments between them, quotes, escapes and specifiers', () => {
     const [, , start] = settings;
     expect(start?.words.map((word) => word.text)).to.deep.equal([
-      ...['-/usr/bin/podman', 'run', '-v', '/a b:/c', 'quay io', 'with  line', '%t/%n', 'image:1'],
+      '-/usr/bin/podman',
+      'run',
+      '-v',
+      '/a b:/c',
+      'quay io',
+      'with  line',
+      '%t/%n',
+      'image:1',
     ]);
     expect(start?.words.map(({ line }) => line)).to.deep.equal([6, 6, 7, 7, 10, 10, 11, 12]);
     expect(settings.map(({ key, line }) => [key, line])).to.deep.equal([
-      ...[
-        ['Description', 3],
-        ['Environment', 5],
-        ['ExecStart', 6],
-        ['ExecStop', 13],
-      ],
+      ['Description', 3],
+      ['Environment', 5],
+      ['ExecStart', 6],
+      ['ExecStop', 13],
     ]);
   });
 

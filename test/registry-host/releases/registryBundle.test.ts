@@ -45,7 +45,9 @@ describe('createRegistryBundle', () => {
     const bundle = await openBundle(path, context);
     expect(imagesOfBundle(bundle.metadata, path).quay).to.deep.equal({ image: images.quay, digest: manifest });
     expect((await bundle.content.tags()).sort()).to.deep.equal([
-      ...['2.0.11-x86_64', '2.0.11-x86_64-pause', '2.0.11-x86_64-redis'],
+      '2.0.11-x86_64',
+      '2.0.11-x86_64-pause',
+      '2.0.11-x86_64-redis',
     ]);
     await bundle[Symbol.asyncDispose]();
 

@@ -12,8 +12,12 @@ import { makeContext } from '../../support/context.ts';
 
 /** A cluster to which no operator adds a gate. */
 const plain: GateConditions = {
-  ...{ platform: 'BareMetal', isAzureStack: false, hasMirrorSets: false },
-  ...{ hasArmNodes: false, servesGateways: false, managedBootImages: [] },
+  platform: 'BareMetal',
+  isAzureStack: false,
+  hasMirrorSets: false,
+  hasArmNodes: false,
+  servesGateways: false,
+  managedBootImages: [],
 };
 const unknown = undefined;
 
@@ -109,13 +113,14 @@ const files = (text: string): Map<string, Buffer> =>
 describe('the gates of a release', () => {
   it('are those for updates from its minor version, sorted, as one line each', () => {
     const data = {
-      ...{
-        'ack-4.19-b': 'Look at\n  “this”.\n',
-        'ack-4.19-a': 'x\u001b[31m',
-        'ack-4.18-c': 'old',
-        'ack-4.20-d': 'new',
-      },
-      ...{ 'ack-4.19': 'no', 'ack-4.19--e': 'no', 'ack-4.190-f': 'no', other: 'no' },
+      'ack-4.19-b': 'Look at\n  “this”.\n',
+      'ack-4.19-a': 'x\u001b[31m',
+      'ack-4.18-c': 'old',
+      'ack-4.20-d': 'new',
+      'ack-4.19': 'no',
+      'ack-4.19--e': 'no',
+      'ack-4.190-f': 'no',
+      other: 'no',
     };
     const gates = [
       { name: 'ack-4.19-a', text: 'x [31m' },

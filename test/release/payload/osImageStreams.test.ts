@@ -230,7 +230,9 @@ status:
 
   it('finds the version that a cluster was installed with', () => {
     const entry = (version: string, completionTime: string | null, state = 'Completed'): object => ({
-      ...{ version, completionTime, state },
+      version,
+      completionTime,
+      state,
     });
     const history = [
       entry('5.0.1', null, 'Partial'),

@@ -90,7 +90,15 @@ export function misspell(record: string): string[] {
   const text = record.replace(/^\d+ /, '');
   const byOne = [length + 1, length - 1].map((wrong) => `${wrong} ${text}`);
   return [
-    ...[...byOne, `0${record}`, ` ${record}`, `${length}\t${text}`, text],
-    ...[record.replace('\n', '\0'), record.slice(0, -1), record.replace('=', ''), `${record}\0`, record + record],
+    ...byOne,
+    `0${record}`,
+    ` ${record}`,
+    `${length}\t${text}`,
+    text,
+    record.replace('\n', '\0'),
+    record.slice(0, -1),
+    record.replace('=', ''),
+    `${record}\0`,
+    record + record,
   ];
 }

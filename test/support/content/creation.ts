@@ -77,10 +77,7 @@ export function runExecutable(
   env: NodeJS.ProcessEnv = {},
   signal?: AbortSignal,
 ): Promise<Execution> {
-  return executeProgram(name, args, {
-    ...{ cwd: home, env: { ...environmentAt(home), ...env } },
-    ...(signal && { signal }),
-  });
+  return executeProgram(name, args, { cwd: home, env: { ...environmentAt(home), ...env }, ...(signal && { signal }) });
 }
 
 /** `oc adm-upgrade-bundle serve` in this process. */
@@ -96,7 +93,9 @@ export async function startServing(home: string, args: readonly string[]): Promi
   const interruption = new AbortController();
   const printed = Promise.withResolvers<string>();
   const running = executeProgram('oc-adm_upgrade_bundle', ['serve', ...args], {
-    ...{ cwd: home, env: environmentAt(home), signal: interruption.signal },
+    cwd: home,
+    env: environmentAt(home),
+    signal: interruption.signal,
     onOutput: printed.resolve,
   });
   const address = await Promise.race([printed.promise, running.then(({ stdout }) => stdout)]);
@@ -249,7 +248,9 @@ export async function addRelease(
 ): Promise<TestRelease> {
   const { registry, signatures, key } = workshop;
   const release = buildRelease({
-    ...{ components: 4, layers: 1, baseLayers: 1 },
+    components: 4,
+    layers: 1,
+    baseLayers: 1,
     registry: registry.host,
     verification: { publicKey: key.publicKey, stores: [signatures.url] },
     ...options,

@@ -17,8 +17,25 @@ const values: readonly unknown[] = [
   [{ name: 'x.tar.001', size: 512 }], [{ fingerprint: 'AB', signer: 'Red Hat' }],
 ];
 const names = [
-  ...['Release', 'release', 'Version', 'version', '__proto__', 'constructor', 'toString', 'extraImages', 'risks'],
-  ...['releases', 'artifacts', 'volumes', 'base', 'tool', 'mediaType', 'size', '', '0', 'digest'],
+  'Release',
+  'release',
+  'Version',
+  'version',
+  '__proto__',
+  'constructor',
+  'toString',
+  'extraImages',
+  'risks',
+  'releases',
+  'artifacts',
+  'volumes',
+  'base',
+  'tool',
+  'mediaType',
+  'size',
+  '',
+  '0',
+  'digest',
 ];
 
 /** Mutates metadata.json: its bytes, its spelling, and its values. The same seed gives the same mutations. */

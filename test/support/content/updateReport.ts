@@ -15,11 +15,16 @@ export function makeUpdateReport(key: KeyObject, changes: Partial<UpdateReport> 
     ...({ created: '2026-11-20T10:00:00Z', reason: 'Completed', tool: 'test/1' } as const),
     site: {
       ...({ formatVersion: 1, created: '2026-11-20T10:00:00Z', tool: 'test/1', version: '4.19.4' } as const),
-      ...{ arch: 'x86_64', channel: 'stable-4.19', reportKey: exportPublicKey(key).toString() },
+      arch: 'x86_64',
+      channel: 'stable-4.19',
+      reportKey: exportPublicKey(key).toString(),
       history: [
         {
-          ...{ version: '4.19.4', state: 'Completed', image: `quay.io/a/b@sha256:${'a'.repeat(64)}` },
-          ...{ started: '2026-11-20T08:00:00Z', completed: '2026-11-20T09:10:05Z' },
+          version: '4.19.4',
+          state: 'Completed',
+          image: `quay.io/a/b@sha256:${'a'.repeat(64)}`,
+          started: '2026-11-20T08:00:00Z',
+          completed: '2026-11-20T09:10:05Z',
         },
       ],
       nodes: [
@@ -32,16 +37,24 @@ export function makeUpdateReport(key: KeyObject, changes: Partial<UpdateReport> 
     },
     updates: [
       {
-        ...{ name: '4.19.4-x86-64', created: '2026-11-20T07:00:00Z', phase: 'Completed', version: '4.19.4' },
-        ...{ digest: `sha256:${'b'.repeat(64)}`, lastProgress: '2026-11-20T09:10:05Z' },
+        name: '4.19.4-x86-64',
+        created: '2026-11-20T07:00:00Z',
+        phase: 'Completed',
+        version: '4.19.4',
+        digest: `sha256:${'b'.repeat(64)}`,
+        lastProgress: '2026-11-20T09:10:05Z',
         conditions: [
           { type: 'Updated', status: 'True', reason: 'Updated', message: 'done', time: '2026-11-20T09:10:05Z' },
         ],
         hops: [],
         backups: [
           {
-            ...{ node: 'master-0', path: '/var/lib/oc-upgrade-bundle/backups/1', version: '4.19.3' },
-            ...{ time: '2026-11-20T07:50:00Z', size: 1000, digest: `sha256:${'d'.repeat(64)}` },
+            node: 'master-0',
+            path: '/var/lib/oc-upgrade-bundle/backups/1',
+            version: '4.19.3',
+            time: '2026-11-20T07:50:00Z',
+            size: 1000,
+            digest: `sha256:${'d'.repeat(64)}`,
           },
         ],
         nodes: [],

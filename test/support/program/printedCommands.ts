@@ -14,7 +14,9 @@ export async function readWords(command: string): Promise<string[]> {
   const name = command.split(' ', 1)[0] ?? '';
   // A program in a command that is not quoted would change the words, or fail.
   const text = await runSuccessfully('bash', [
-    ...['-u', '-c', `${name}() { printf '%s\\0' ${name} "$@"; }; set -e; PATH=/nonexistent\n${command}`],
+    '-u',
+    '-c',
+    `${name}() { printf '%s\\0' ${name} "$@"; }; set -e; PATH=/nonexistent\n${command}`,
   ]);
   return text.split('\0').slice(0, -1);
 }

@@ -45,7 +45,8 @@ export const sample: Program = {
           command: defineCommand({
             positionals: {
               how: {
-                ...{ type: 'string', describe: 'In which way' },
+                type: 'string',
+                describe: 'In which way',
                 choices: ['plainly', 'badly', 'twice', 'alone', 'when-stopped'],
               },
             },

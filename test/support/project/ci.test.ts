@@ -159,7 +159,9 @@ describe('.ci', () => {
       const env = { ...process.env, PATH: `${join(root, 'bin')}:${process.env['PATH'] ?? ''}` };
       // In its own process group, as in a terminal, so that its children end too.
       const child = spawn('bash', [join(root, '.ci/run')], {
-        ...{ env, detached: true, stdio: ['ignore', 'pipe', 'ignore'] },
+        env,
+        detached: true,
+        stdio: ['ignore', 'pipe', 'ignore'],
       });
       let stdout = '';
       child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()));

@@ -199,7 +199,10 @@ describe('changeCertificates', function () {
     const authority = { certificate: certificate ?? '', key: key ?? '' };
     const later = new Date(Date.now() + 30 * 24 * 60 * 60 * 1000);
     const made = await createServerCertificate('quay-enterprise', {
-      ...{ hosts: ['localhost'], authority, now: later, days: 9 },
+      hosts: ['localhost'],
+      authority,
+      now: later,
+      days: 9,
     });
     await writeFile(registry.at('quay-config/ssl.cert'), made.certificate + authority.certificate);
     await writeFile(registry.at('quay-config/ssl.key'), made.key);

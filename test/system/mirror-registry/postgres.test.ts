@@ -68,7 +68,10 @@ describe('a registry with PostgreSQL', function () {
     expect([host.running, await rows()]).to.deep.equal([fresh, [fresh]]);
     const stops = host.calls.filter((line) => /^systemctl (?:stop|restart)/.test(line));
     expect(stops.map((line) => line.replace(/^systemctl|\.service$/g, '').trim())).to.deep.equal([
-      ...['stop quay-app', 'stop quay-postgres', 'restart quay-postgres', 'restart quay-app'],
+      'stop quay-app',
+      'stop quay-postgres',
+      'restart quay-postgres',
+      'restart quay-app',
     ]);
     const back = await registry.call('rollback');
     expect(back.code, back.stderr).to.equal(0);

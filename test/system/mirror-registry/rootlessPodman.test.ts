@@ -31,7 +31,10 @@ describe('a mirror registry under rootless podman', function () {
       this.skip();
     }
     fixture = await makeFixture({
-      ...{ age: '2.0.7', scope: 'user', hostname: `localhost:${port}`, publish: `127.0.0.1:${port}:8443` },
+      age: '2.0.7',
+      scope: 'user',
+      hostname: `localhost:${port}`,
+      publish: `127.0.0.1:${port}:8443`,
     });
     await installCertificates(fixture, { host: 'localhost', days: 20, caDays: 100 });
     user = await HostUser.add(host, join(fixture.root, 'home/quay'));

@@ -249,9 +249,21 @@ describe('upgradeRegistry', function () {
       const own = [`--ssl-cert=${join(folder, 'own.cert')}`, `--ssl-key=${join(folder, 'own.key')}`];
       const make = (name: string): Promise<string> =>
         runSuccessfully('openssl', [
-          ...['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '100', '-subj', `/CN=${name}`],
-          ...['-addext', `subjectAltName=DNS:${name}`],
-          ...['-keyout', join(folder, 'own.key'), '-out', join(folder, 'own.cert')],
+          'req',
+          '-x509',
+          '-newkey',
+          'rsa:2048',
+          '-nodes',
+          '-days',
+          '100',
+          '-subj',
+          `/CN=${name}`,
+          '-addext',
+          `subjectAltName=DNS:${name}`,
+          '-keyout',
+          join(folder, 'own.key'),
+          '-out',
+          join(folder, 'own.cert'),
         ]);
       const before = await snapshot();
       await make('elsewhere.example.com');

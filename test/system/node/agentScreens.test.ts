@@ -76,12 +76,12 @@ describe('the login screens of a cluster', function () {
     for (const node of [master, worker, last]) await untilSaid(node, 'This cluster runs 4.19.4');
     const said = await worker.screens();
     const steps = [
-      ...[
-        'Update 4.19.4 was found on the USB drive.\nChecking it',
-        'Copying update 4.19.4',
-        'You can remove the USB drive now.',
-      ],
-      ...['It waits for the administrator', 'Updating this cluster to 4.19.4', 'This cluster runs 4.19.4'],
+      'Update 4.19.4 was found on the USB drive.\nChecking it',
+      'Copying update 4.19.4',
+      'You can remove the USB drive now.',
+      'It waits for the administrator',
+      'Updating this cluster to 4.19.4',
+      'This cluster runs 4.19.4',
     ];
     const places = steps.map((step) => said.findLastIndex((text) => text.includes(step)));
     expect(places, JSON.stringify(said)).not.to.include(-1);
@@ -102,7 +102,9 @@ describe('the login screens of a cluster', function () {
 
   it('ask for the drive again at the end, until it has the report', async () => {
     await using reporting = await makeBundle({
-      ...{ version: '4.19.4', previous: ['4.19.3'], layerSize: 50_000 },
+      version: '4.19.4',
+      previous: ['4.19.3'],
+      layerSize: 50_000,
       reports: { space: 8 * 1024 ** 2 },
     });
     cluster = await SimulatedCluster.start({ trust, reports: true });
@@ -142,7 +144,9 @@ describe('the login screens of a cluster', function () {
 
   it('say when the report is on a drive that stays inserted, and ask for nothing', async () => {
     await using reporting = await makeBundle({
-      ...{ version: '4.19.4', previous: ['4.19.3'], layerSize: 50_000 },
+      version: '4.19.4',
+      previous: ['4.19.3'],
+      layerSize: 50_000,
       reports: { space: 8 * 1024 ** 2 },
     });
     cluster = await SimulatedCluster.start({ trust, reports: true });
@@ -171,7 +175,9 @@ describe('the login screens of a cluster', function () {
 
   it('ask for the drive of several updates until every node has the last one', async () => {
     await using several = await makeBundle({
-      ...{ version: '4.20.3', previous: ['4.19.12'], layerSize: 50_000 },
+      version: '4.20.3',
+      previous: ['4.19.12'],
+      layerSize: 50_000,
       earlier: [{ version: '4.19.12', previous: ['4.19.3'] }],
     });
     cluster = await SimulatedCluster.start({ trust });

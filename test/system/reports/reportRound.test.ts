@@ -100,11 +100,15 @@ describe('a cluster whose drives bring reports back', function () {
     expect(shown.code, shown.stderr).to.equal(0);
     const names = (await readdir(join(folder, 'reports'))).filter((name) => name.endsWith('.json'));
     const mirrors = {
-      ...{ apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet', metadata: { name: 'test' } },
+      apiVersion: 'config.openshift.io/v1',
+      kind: 'ImageDigestMirrorSet',
+      metadata: { name: 'test' },
       spec: { imageDigestMirrors: [{ source: 'quay.io', mirrors: [workshop.registry.host] }] },
     };
     const tags = {
-      ...{ apiVersion: 'config.openshift.io/v1', kind: 'ImageTagMirrorSet', metadata: { name: 'test' } },
+      apiVersion: 'config.openshift.io/v1',
+      kind: 'ImageTagMirrorSet',
+      metadata: { name: 'test' },
       spec: { imageTagMirrors: [{ source: 'quay.io', mirrors: [workshop.registry.host] }] },
     };
     return workshop.make({

@@ -101,8 +101,13 @@ describe('a machine without an IPv4 address', function () {
       `mkdir '${folder}/m' && tar -xf '${made.path}' -C '${folder}/m'`,
       product(
         'oc-adm_release_mirror_config',
-        ...[`--from-dir=${folder}/m`, 'file://openshift/release:4.19.4-x86_64', '--to=[fd53::1]:5000/ocp/release'],
-        ...[`--config-to-dir=${folder}/config`, `--graph-data=${folder}/graph.tar`, '--insecure', ...trusting()],
+        `--from-dir=${folder}/m`,
+        'file://openshift/release:4.19.4-x86_64',
+        '--to=[fd53::1]:5000/ocp/release',
+        `--config-to-dir=${folder}/config`,
+        `--graph-data=${folder}/graph.tar`,
+        '--insecure',
+        ...trusting(),
       ),
       `ls '${folder}/config'`,
     );

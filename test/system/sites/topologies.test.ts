@@ -52,7 +52,8 @@ for (const { site, restore, scripts } of topologies)
       made = await makeBundle({ version: '4.22.3', previous: ['4.22.1'], layerSize: 100_000 });
       const wanted = { fingerprints: [made.key.fingerprint], keyrings: [made.keyFile], allowUnsigned: false };
       cluster = await SimulatedCluster.start({
-        ...{ openshift: '4.22.1', trust: await gatherTrust(wanted, noTrust, makeContext()) },
+        openshift: '4.22.1',
+        trust: await gatherTrust(wanted, noTrust, makeContext()),
       });
       connected = await connectTo(cluster.api, {
         user: { token: administrator },

@@ -39,8 +39,10 @@ async function startAgent(): Promise<SteppedAgent> {
   const connections = connectToPeers(token);
   const host = { root: folder, environment: {} };
   const tools = {
-    ...{ server, cache: new BundleCache(folder, trust) },
-    ...{ images: new AgentImages(host, 0), peers: new AgentPeers(connected.cluster, 'worker-0', connections) },
+    server,
+    cache: new BundleCache(folder, trust),
+    images: new AgentImages(host, 0),
+    peers: new AgentPeers(connected.cluster, 'worker-0', connections),
   };
   // Each round ends with a wait for media.
   const waits: (() => void)[] = [];

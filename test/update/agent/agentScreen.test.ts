@@ -11,7 +11,9 @@ import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.
 const minute = 60_000;
 const none = new Map<never, never>();
 const checking = (percent: number): ScreenFacts => ({
-  ...{ version: '4.20.3', phase: 'Verified', drive: 'needed' },
+  version: '4.20.3',
+  phase: 'Verified',
+  drive: 'needed',
   work: { kind: 'check', share: { percent } },
 });
 const updating: ScreenFacts = { version: '4.20.3', phase: 'Upgrading', drive: 'none' };

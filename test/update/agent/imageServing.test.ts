@@ -56,7 +56,9 @@ describe('a node that serves its own images', () => {
     await new ImageServing(host(), 'ab').stop(makeContext());
     expect([existsSync(join(root, imageUnitFile)), existsSync(join(root, mirrorFile))]).to.deep.equal([false, false]);
     expect((await calls()).slice(started.length)).to.deep.equal([
-      ...['reload crio', `disable --now ${imageUnitName}`, 'daemon-reload'],
+      'reload crio',
+      `disable --now ${imageUnitName}`,
+      'daemon-reload',
     ]);
     await serving.stop(makeContext());
     expect(await calls()).to.have.length(started.length + 3);

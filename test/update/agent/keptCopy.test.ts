@@ -103,7 +103,10 @@ describe('the copy that a node keeps of a completed update', () => {
     const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token }, context);
     const connections = connectToPeers(token);
     const tools = {
-      ...{ server, cache, images, ...(serving && { serving }) },
+      server,
+      cache,
+      images,
+      ...(serving && { serving }),
       peers: new AgentPeers(connected.cluster, 'master-0', connections),
     };
     const found = await examineFiles(made.folder, ['upgrade-4.19.4-x86_64.tar'], { device: made.folder }, context);

@@ -21,7 +21,11 @@ describe('UpgradeBundleReader', () => {
   });
 
   const nodes = Array.from({ length: 200 }, (_, index) => ({
-    ...{ name: `n${index}`, phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 },
+    name: `n${index}`,
+    phase: 'Waiting',
+    imagesLoaded: 0,
+    imagesTotal: 0,
+    bytes: 0,
   }));
   const put = (name: string, status: object, spec: object = {}): void =>
     void api.put({ apiVersion, kind: 'UpgradeBundle', metadata: { name }, spec: { bundle: {}, ...spec }, status });

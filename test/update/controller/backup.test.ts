@@ -119,7 +119,9 @@ describe('awaitBackup', () => {
   it('chooses a node that is ready and has an agent that reports, and counts its recent backup', () => {
     const nodes = [
       node('master-0', 'master', { conditions: [{ type: 'Ready', status: 'False' }] }),
-      ...[node('master-1', 'master'), node('master-2', 'master'), node('infra-0', 'worker')],
+      node('master-1', 'master'),
+      node('master-2', 'master'),
+      node('infra-0', 'worker'),
     ];
     const reports = new Map<string, object>(
       nodes.map(({ metadata }) => [metadata.name, { isRecent: metadata.name !== 'master-1' }]),

@@ -52,9 +52,15 @@ describe('controlRollout of updates of the control plane only', () => {
     await rollout.untilPhase('Completed');
     expect(seen).to.deep.equal([
       // The pool of the control plane waits for pins, which 4.18 does not have.
-      ...['4.18.3:', '4.18.3: infra', '4.18.3: infra master', '4.18.3: infra master worker'],
-      ...['4.19.4: infra master worker', '4.19.4: infra worker'],
-      ...['4.20.3: infra worker', '4.20.3: worker', '4.20.3:'],
+      '4.18.3:',
+      '4.18.3: infra',
+      '4.18.3: infra master',
+      '4.18.3: infra master worker',
+      '4.19.4: infra master worker',
+      '4.19.4: infra worker',
+      '4.20.3: infra worker',
+      '4.20.3: worker',
+      '4.20.3:',
     ]);
     expect(hops()).to.deep.equal(['4.19.4 Completed', '4.20.3 Completed']);
     expect(rollout.condition('PoolsPaused')).to.equal('False Resumed: no pool is paused for this update');

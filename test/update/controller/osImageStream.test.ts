@@ -16,7 +16,11 @@ const machines = 'machineconfiguration.openshift.io/v1';
 const operator = platformImage('c');
 const commit = 'd20efd9b9bdb278b533916ecc7c1e451e68cc3b8';
 const streams: OSImageStreams = {
-  ...{ version: '5.0.1', featureSets: ['Default'], commit, commitSource: 'image', problems: [] },
+  version: '5.0.1',
+  featureSets: ['Default'],
+  commit,
+  commitSource: 'image',
+  problems: [],
   availableStreams: [
     { name: 'rhel-10', osImage: platformImage('3'), osExtensionsImage: platformImage('4') },
     { name: 'rhel-9', osImage: platformImage('1'), osExtensionsImage: platformImage('2') },
@@ -39,7 +43,9 @@ describe('the OSImageStream of an update', () => {
     rollout.site.builds.set('5.0.1', build);
     rollout.site.controller.streams = streams.availableStreams;
     rollout.site.controller.deploy({
-      ...{ version: openshift, commit: '0'.repeat(40), image: platformImage('9') },
+      version: openshift,
+      commit: '0'.repeat(40),
+      image: platformImage('9'),
       hasStreams: openshift.startsWith('5'),
     });
   };

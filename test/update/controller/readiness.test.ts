@@ -16,8 +16,11 @@ describe('the gate before an update', () => {
     const web = pod('web-0', 'shop', {}, 'ReplicaSet/web');
     rollout.server.put({ ...web, metadata: { ...web.metadata, labels } });
     rollout.server.put({
-      ...{ apiVersion: 'policy/v1', kind: 'PodDisruptionBudget', metadata: { name: 'web', namespace: 'shop' } },
-      ...{ spec: { selector: { matchLabels: labels } }, status },
+      apiVersion: 'policy/v1',
+      kind: 'PodDisruptionBudget',
+      metadata: { name: 'web', namespace: 'shop' },
+      spec: { selector: { matchLabels: labels } },
+      status,
     });
   };
   const putEtcd = (message: string): void => {
@@ -29,8 +32,10 @@ describe('the gate before an update', () => {
     const clientConfig = { service: { name: 'guard', namespace: 'shop' } };
     const rules = [{ apiGroups: ['apps'], apiVersions: ['v1'], operations: ['*'], resources: ['deployments'] }];
     rollout.server.put({
-      ...{ apiVersion: 'admissionregistration.k8s.io/v1', kind: 'ValidatingWebhookConfiguration' },
-      ...{ metadata: { name: 'guard' }, webhooks: [{ name: 'guard.shop', failurePolicy, clientConfig, rules }] },
+      apiVersion: 'admissionregistration.k8s.io/v1',
+      kind: 'ValidatingWebhookConfiguration',
+      metadata: { name: 'guard' },
+      webhooks: [{ name: 'guard.shop', failurePolicy, clientConfig, rules }],
     });
   };
 

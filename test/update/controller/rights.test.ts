@@ -32,19 +32,26 @@ function addWork({ server, site }: RolloutSite): void {
   server.put(upgradeBundle(undefined, { acknowledge: [gate.name] }));
   const annotations = { 'upgrade-bundle.openshift.io/release': platformImage('9') };
   server.put({
-    ...{ apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'PinnedImageSet' },
-    ...{ metadata: { name: oldPins, ...managed, annotations }, spec: { pinnedImages: [] } },
+    apiVersion: 'machineconfiguration.openshift.io/v1',
+    kind: 'PinnedImageSet',
+    metadata: { name: oldPins, ...managed, annotations },
+    spec: { pinnedImages: [] },
   });
   const progress = { name: 'gone', phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 } as const;
   server.put({ ...formatNodeReport({ bundle: 'x', progress }) });
   server.put({
-    ...{ apiVersion: 'policy/v1', kind: 'PodDisruptionBudget', metadata: { name: 'none', namespace: 'shop' } },
-    ...{ spec: { selector: { matchLabels: { app: 'none' } } }, status: { disruptionsAllowed: 0 } },
+    apiVersion: 'policy/v1',
+    kind: 'PodDisruptionBudget',
+    metadata: { name: 'none', namespace: 'shop' },
+    spec: { selector: { matchLabels: { app: 'none' } } },
+    status: { disruptionsAllowed: 0 },
   });
   const clientConfig = { service: { name: 'guard', namespace: 'shop' } };
   server.put({
-    ...{ apiVersion: 'admissionregistration.k8s.io/v1', kind: 'ValidatingWebhookConfiguration' },
-    ...{ metadata: { name: 'guard' }, webhooks: [{ name: 'guard.shop', clientConfig, rules: [] }] },
+    apiVersion: 'admissionregistration.k8s.io/v1',
+    kind: 'ValidatingWebhookConfiguration',
+    metadata: { name: 'guard' },
+    webhooks: [{ name: 'guard.shop', clientConfig, rules: [] }],
   });
 }
 
@@ -62,7 +69,10 @@ describe('a rollout with the rights of the controller only', () => {
       return allowed;
     };
     rollout = await RolloutSite.start({
-      ...{ tokens: new Map([['t', userOf('controller')]]), allow, policies: true, kinds: [virtualMachineKind] },
+      tokens: new Map([['t', userOf('controller')]]),
+      allow,
+      policies: true,
+      kinds: [virtualMachineKind],
     });
     for (const policy of accountPolicies()) rollout.server.put({ ...policy });
     rollout.facts = makeHops([gate]);
@@ -86,10 +96,19 @@ describe('a rollout with the rights of the controller only', () => {
   it('uses every right that it does not have for another situation', () => {
     // Pools are paused, and operating system streams described, only in other tests.
     expect(listRights().filter((right) => !used.has(right))).to.deep.equal([
-      ...['create upgradebundles', 'delete upgradebundles'],
-      ...['list osimagestreams', 'watch osimagestreams', 'create osimagestreams', 'get osimagestreams'],
-      ...['patch osimagestreams', 'patch osimagestreams/status', 'get controllerconfigs'],
-      ...['patch machineconfigpools', 'create leases', 'use securitycontextconstraints', 'get pods/log'],
+      'create upgradebundles',
+      'delete upgradebundles',
+      'list osimagestreams',
+      'watch osimagestreams',
+      'create osimagestreams',
+      'get osimagestreams',
+      'patch osimagestreams',
+      'patch osimagestreams/status',
+      'get controllerconfigs',
+      'patch machineconfigpools',
+      'create leases',
+      'use securitycontextconstraints',
+      'get pods/log',
     ]);
   });
 });

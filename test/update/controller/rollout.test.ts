@@ -70,14 +70,12 @@ describe('controlRollout', () => {
     expect(pins()).to.deep.equal(['oc-upgrade-bundle-dddddddddddd-master', 'oc-upgrade-bundle-dddddddddddd-worker']);
     const { version, release: image, nodesReady, progress, turn, observedGeneration } = rollout.bundle()?.status ?? {};
     expect({ version, image, nodesReady, progress, turn, observedGeneration }).to.deep.equal({
-      ...{
-        version: '4.19.4',
-        image: release,
-        nodesReady: '3/3',
-        progress: '100%',
-        turn: undefined,
-        observedGeneration: 1,
-      },
+      version: '4.19.4',
+      image: release,
+      nodesReady: '3/3',
+      progress: '100%',
+      turn: undefined,
+      observedGeneration: 1,
     });
     for (const type of ['Verified', 'Ready', 'Loaded', 'Pinned', 'Updated']) {
       expect(rollout.condition(type), type).to.match(/^True /);

@@ -182,7 +182,9 @@ describe('controlRollout of a bundle with several releases', () => {
       // The machine config operator of 4.20 adds it, and no payload names it.
       rollout.site.gates.set('4.20.4', { [sigstore]: 'This cluster has mirrors configured.' });
       rollout.server.put({
-        ...{ apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet', metadata: { name: 'site' } },
+        apiVersion: 'config.openshift.io/v1',
+        kind: 'ImageDigestMirrorSet',
+        metadata: { name: 'site' },
         spec: { imageDigestMirrors: [{ source: 'quay.io/acme', mirrors: ['mirror.example/acme'] }] },
       });
     });

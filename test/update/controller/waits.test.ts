@@ -34,12 +34,16 @@ let mirror: TestRegistry;
 
 const waits: Readonly<Record<string, Wait>> = {
   'a bundle that no node has': {
-    ...{ condition: 'Verified False NotFound', limit: 60, remedy: 'insert a USB drive' },
+    condition: 'Verified False NotFound',
+    limit: 60,
+    remedy: 'insert a USB drive',
     begin: (rollout) => (rollout.facts = undefined),
     end: (rollout) => (rollout.facts = makeFacts()),
   },
   'a bundle of another version than the allowed one': {
-    ...{ condition: 'Verified False OtherBundle', limit: 60, remedy: 'allow another bundle' },
+    condition: 'Verified False OtherBundle',
+    limit: 60,
+    remedy: 'allow another bundle',
     spec: { bundle: { digest: makeFacts().digest, version: '4.19.3' } },
     end: (rollout) => {
       rollout.remove('UpgradeBundle', 'upgrade-4.19.4-amd64');
@@ -47,62 +51,85 @@ const waits: Readonly<Record<string, Wait>> = {
     },
   },
   'a node that is not ready': {
-    ...{ condition: 'Ready False Blocked', limit: 60, remedy: 'fix what the condition Ready names' },
+    condition: 'Ready False Blocked',
+    limit: 60,
+    remedy: 'fix what the condition Ready names',
     begin: (rollout) => setReady(rollout, false),
     end: (rollout) => setReady(rollout, true),
   },
   'an agent that is silent': {
-    ...{ condition: 'Loaded False NodesMissing', limit: 60, remedy: 'check the agents of these nodes' },
+    condition: 'Loaded False NodesMissing',
+    limit: 60,
+    remedy: 'check the agents of these nodes',
     begin: ({ site }) => site.silent.add('worker-1'),
     end: ({ site }) => site.silent.delete('worker-1'),
   },
   'a node that cannot load': {
-    ...{ condition: 'Loaded False NodesFailed', limit: 60, remedy: 'check the agents of these nodes' },
+    condition: 'Loaded False NodesFailed',
+    limit: 60,
+    remedy: 'check the agents of these nodes',
     begin: ({ site }) => site.failing.set('worker-1', 'the disk is full'),
     end: ({ site }) => site.failing.delete('worker-1'),
   },
   'pins that no daemon makes': {
-    ...{ condition: 'Pinned False Pinning', limit: 120, remedy: 'see the conditions of these nodes' },
+    condition: 'Pinned False Pinning',
+    limit: 120,
+    remedy: 'see the conditions of these nodes',
     begin: ({ site }) => (site.pinning = false),
     end: ({ site }) => (site.pinning = true),
   },
   'a backup that does not end': {
-    ...{ condition: 'BackedUp False BackingUp', limit: 30, remedy: 'do without a backup' },
+    condition: 'BackedUp False BackingUp',
+    limit: 30,
+    remedy: 'do without a backup',
     begin: ({ site }) => (site.backingUp = false),
     end: ({ site }) => (site.backingUp = true),
   },
   'a backup that fails': {
-    ...{ condition: 'BackedUp False BackupFailed', limit: 30, remedy: 'fix what the message says' },
+    condition: 'BackedUp False BackupFailed',
+    limit: 30,
+    remedy: 'fix what the message says',
     begin: ({ site }) => (site.backupFailure = 'the disk is full'),
     end: ({ site }) => (site.backupFailure = undefined),
   },
   'a version operator that does not notice the request': {
-    ...{ condition: 'Updated False Updating', limit: 120, remedy: 'see “oc adm upgrade”' },
+    condition: 'Updated False Updating',
+    limit: 120,
+    remedy: 'see “oc adm upgrade”',
     begin: ({ site }) => (site.noticing = false),
     end: ({ site }) => (site.noticing = true),
   },
   'a version operator without progress': {
-    ...{ condition: 'Updated False Updating', limit: 120, remedy: 'see “oc adm upgrade”' },
+    condition: 'Updated False Updating',
+    limit: 120,
+    remedy: 'see “oc adm upgrade”',
     begin: ({ site }) => (site.updating = false),
     end: ({ site }) => (site.updating = true),
   },
   'a version operator that refuses the release': {
-    ...{ condition: 'Updated False NotAccepted', limit: 120, remedy: 'see “oc adm upgrade”' },
+    condition: 'Updated False NotAccepted',
+    limit: 120,
+    remedy: 'see “oc adm upgrade”',
     begin: ({ site }) => (site.refusing = true),
     end: ({ site }) => (site.refusing = false),
   },
   'a mirror on the control plane without the images': {
-    ...{ condition: 'Updated False MirrorNotReady', limit: 120, remedy: 'see “oc adm upgrade”' },
+    condition: 'Updated False MirrorNotReady',
+    limit: 120,
+    remedy: 'see “oc adm upgrade”',
     begin: async (rollout) => void (mirror = await rollout.addMirror()),
     end: () => mirror.fault(/manifests/, { answer: { status: 200 } }),
   },
   'pools that do not follow': {
-    ...{ condition: 'Updated False WaitingForNodes', limit: 120, remedy: '“oc get machineconfigpool”' },
+    condition: 'Updated False WaitingForNodes',
+    limit: 120,
+    remedy: '“oc get machineconfigpool”',
     begin: ({ site }) => (site.controller.running = false),
     end: ({ site }) => (site.controller.running = true),
   },
   'pools of workers whose pins are lost': {
-    ...{ limit: 120, remedy: '“oc get machineconfigpool”' },
+    limit: 120,
+    remedy: '“oc get machineconfigpool”',
     condition:
       'Updated False ResumingPools: the control plane is updated; next are the pools worker, once the images are pinned on worker-1',
     openshift: '4.18.3',
@@ -121,15 +148,20 @@ const waits: Readonly<Record<string, Wait>> = {
     end: ({ site }) => (site.pinning = true),
   },
   'a digest that is not allowed': {
-    ...{ condition: 'Verified False NotAllowed', limit: undefined, spec: { bundle: {} } },
+    condition: 'Verified False NotAllowed',
+    limit: undefined,
+    spec: { bundle: {} },
     end: (rollout) => setSpec(rollout, { bundle: { digest: makeFacts().digest } }),
   },
   'a held update': {
-    ...{ condition: 'Updated False Held', limit: undefined, spec: { hold: true } },
+    condition: 'Updated False Held',
+    limit: undefined,
+    spec: { hold: true },
     end: (rollout) => setSpec(rollout, { hold: false }),
   },
   'an acknowledgement': {
-    ...{ condition: 'Ready False AcknowledgementRequired', limit: undefined },
+    condition: 'Ready False AcknowledgementRequired',
+    limit: undefined,
     begin: (rollout) => {
       rollout.facts = makeFacts({ version: '4.20.3', previous: ['4.19.3'] });
       const metadata = { name: 'admin-gates', namespace: 'openshift-config-managed' };
@@ -139,7 +171,8 @@ const waits: Readonly<Record<string, Wait>> = {
     end: (rollout) => setSpec(rollout, { acknowledge: ['ack-4.19-x'] }),
   },
   'a known risk': {
-    ...{ condition: 'Ready False RiskNotAccepted', limit: undefined },
+    condition: 'Ready False RiskNotAccepted',
+    limit: undefined,
     begin: (rollout) =>
       (rollout.facts = makeFacts({ risks: [{ name: 'SlowDisks', message: 'Disks are slow.', url: '' }] })),
     end: (rollout) => setSpec(rollout, { acceptRisks: ['SlowDisks'] }),

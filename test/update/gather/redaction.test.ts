@@ -8,12 +8,10 @@ const words = ['HUNTER', 'a.b-c', 'x_Y', '12345678', "it's"];
 const letters = ['HUNTER', 'xY', '12345678'];
 
 const pod = (container: object, metadata: object = {}): object => ({
-  ...{
-    apiVersion: 'v1',
-    kind: 'Pod',
-    metadata: { name: 'a', ...metadata },
-    spec: { containers: [{ name: 'c', ...container }] },
-  },
+  apiVersion: 'v1',
+  kind: 'Pod',
+  metadata: { name: 'a', ...metadata },
+  spec: { containers: [{ name: 'c', ...container }] },
 });
 const variable = (name: string) => (secret: string) => pod({ env: [{ name, value: secret }] });
 const args =
@@ -26,11 +24,9 @@ const annotation =
   (secret: string) =>
     pod({}, { annotations: { [key]: value.replace('%', () => secret) } });
 const proxy = (field: string, url: string) => (secret: string) => ({
-  ...{
-    kind: 'Proxy',
-    spec: { [field]: url.replace('%', () => secret) },
-    status: { [field]: url.replace('%', () => secret) },
-  },
+  kind: 'Proxy',
+  spec: { [field]: url.replace('%', () => secret) },
+  status: { [field]: url.replace('%', () => secret) },
 });
 const log = (line: string) => (secret: string) => line.replaceAll('%', () => secret);
 const encode = (text: string) => Buffer.from(text).toString('base64');

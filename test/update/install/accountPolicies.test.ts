@@ -234,8 +234,11 @@ describe('accountPolicies', () => {
     };
     const change = (patch: Json, before: Json = pool, user: Json = asController): string[] =>
       review({
-        ...{ group: 'machineconfiguration.openshift.io', resource: 'machineconfigpools' },
-        ...{ object: mergePatch(before, patch) as Json, oldObject: before, user: user as typeof asController },
+        group: 'machineconfiguration.openshift.io',
+        resource: 'machineconfigpools',
+        object: mergePatch(before, patch) as Json,
+        oldObject: before,
+        user: user as typeof asController,
       });
     const notes = {
       'upgrade-bundle.openshift.io/paused-for': '4.20.4-x86-64',

@@ -34,7 +34,7 @@ describe('agentObjects', () => {
   it('come in an order in which they can be applied: what others need first, the agents last', () => {
     const order = kinds(agentObjects({ ...options, admission: 'warn' }));
     expect(order.slice(0, 4)).to.deep.equal(['CustomResourceDefinition', 'Namespace', 'Namespace', 'ServiceAccount']);
-    expect(order.slice(-3)).to.deep.equal([...['ValidatingAdmissionPolicyBinding', 'DaemonSet', 'DaemonSet']]);
+    expect(order.slice(-3)).to.deep.equal(['ValidatingAdmissionPolicyBinding', 'DaemonSet', 'DaemonSet']);
     expect(kinds(agentObjects({ ...options, policies: false }))).not.to.include('ValidatingAdmissionPolicy');
   });
 
@@ -84,7 +84,8 @@ describe('agentObjects', () => {
     await worker.cluster.apply(report);
 
     const lease = {
-      ...{ apiVersion: 'coordination.k8s.io/v1', kind: 'Lease' },
+      apiVersion: 'coordination.k8s.io/v1',
+      kind: 'Lease',
       metadata: { name: 'controller', namespace: 'oc-upgrade-bundle' },
     };
     const spec = { holderIdentity: 'a worker' };

@@ -105,7 +105,9 @@ describe('the retention of images', () => {
     await open('4.19.3');
     const stated = await installRetention(connected.cluster, options, wait, connected.context);
     expect(stated.map(({ object, outcome }) => `${object.kind} ${outcome}`)).to.deep.equal([
-      ...['MachineConfiguration configured', 'MachineConfig created', 'MachineConfig created'],
+      'MachineConfiguration configured',
+      'MachineConfig created',
+      'MachineConfig created',
     ]);
     expect(rebooted).to.deep.equal([]);
     const { revision } = server.objects;
@@ -128,7 +130,8 @@ describe('the retention of images', () => {
     });
     const { configs } = await planRetention(connected.cluster);
     expect(configs.map(({ metadata }) => metadata.name)).to.deep.equal([
-      ...['98-master-oc-upgrade-bundle-store', '98-worker-oc-upgrade-bundle-store'],
+      '98-master-oc-upgrade-bundle-store',
+      '98-worker-oc-upgrade-bundle-store',
       '98-arbiter-oc-upgrade-bundle-store',
     ]);
     const installing = installRetention(connected.cluster, options, wait, connected.context);
@@ -144,7 +147,8 @@ describe('the retention of images', () => {
     await installRetention(connected.cluster, options, wait, connected.context);
     const gone = await removeRetention(connected.cluster, {}, wait, connected.context);
     expect(gone.map(({ metadata }) => metadata.name)).to.deep.equal([
-      ...['98-master-oc-upgrade-bundle-store', '98-worker-oc-upgrade-bundle-store'],
+      '98-master-oc-upgrade-bundle-store',
+      '98-worker-oc-upgrade-bundle-store',
     ]);
     expect(rebooted).to.deep.equal([]);
     expect(await removeRetention(connected.cluster, {}, wait, connected.context)).to.deep.equal([]);

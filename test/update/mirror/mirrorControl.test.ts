@@ -100,7 +100,9 @@ describe('MirrorControl', () => {
   /** Retains the bundle in a folder, as the agent of the node does. */
   async function retain(folder: string, { path, folder: device, keyFile, key } = made): Promise<CachedBundle> {
     const trust = {
-      ...{ keyrings: [keyFile], fingerprints: [key.fingerprint], allowUnsigned: false },
+      keyrings: [keyFile],
+      fingerprints: [key.fingerprint],
+      allowUnsigned: false,
       fetchFile: () => Promise.resolve(undefined),
     };
     const cache = new BundleCache(folder, trust);
@@ -326,7 +328,9 @@ describe('MirrorControl', () => {
     });
     const pools = (updated: string): StoredObject[] =>
       plan.roles.map((name) => ({
-        ...{ apiVersion: 'machineconfiguration.openshift.io/v1', kind: 'MachineConfigPool', metadata: { name } },
+        apiVersion: 'machineconfiguration.openshift.io/v1',
+        kind: 'MachineConfigPool',
+        metadata: { name },
         status: {
           conditions: [{ type: 'Updated', status: updated }],
           configuration: { source: [{ name: `98-${name}-oc-upgrade-bundle-mirror` }] },

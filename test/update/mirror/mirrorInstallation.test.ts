@@ -154,12 +154,19 @@ describe('installMirror', () => {
     await open();
     const applied = await installMirror(connected.cluster, options, choice, connected.context);
     expect(applied.map(({ object }) => `${object.kind}/${object.metadata.name}`)).to.deep.equal([
-      ...['Secret/mirror-ca', 'Secret/mirror-serving'],
-      ...['ClusterRole/oc-upgrade-bundle-mirror', 'ClusterRoleBinding/oc-upgrade-bundle-mirror'],
-      ...['Role/oc-upgrade-bundle-mirror', 'RoleBinding/oc-upgrade-bundle-mirror'],
-      ...['Role/oc-upgrade-bundle-mirror', 'RoleBinding/oc-upgrade-bundle-mirror'],
-      ...['ConfigMap/oc-upgrade-bundle-mirror-ca', 'Image/cluster', 'MachineConfiguration/cluster'],
-      ...['MachineConfig/98-master-oc-upgrade-bundle-mirror', 'ImageDigestMirrorSet/oc-upgrade-bundle'],
+      'Secret/mirror-ca',
+      'Secret/mirror-serving',
+      'ClusterRole/oc-upgrade-bundle-mirror',
+      'ClusterRoleBinding/oc-upgrade-bundle-mirror',
+      'Role/oc-upgrade-bundle-mirror',
+      'RoleBinding/oc-upgrade-bundle-mirror',
+      'Role/oc-upgrade-bundle-mirror',
+      'RoleBinding/oc-upgrade-bundle-mirror',
+      'ConfigMap/oc-upgrade-bundle-mirror-ca',
+      'Image/cluster',
+      'MachineConfiguration/cluster',
+      'MachineConfig/98-master-oc-upgrade-bundle-mirror',
+      'ImageDigestMirrorSet/oc-upgrade-bundle',
     ]);
     const again = await installMirror(connected.cluster, options, choice, connected.context);
     expect(new Set(again.map(({ outcome }) => outcome))).to.deep.equal(new Set(['unchanged']));
@@ -308,7 +315,9 @@ describe('installMirror', () => {
   it('names the mirrors of a cluster with IPv6 only by the names that every node resolves', async () => {
     await open('4.22.1', ['cp0.ocp.site.example', 'cp1.ocp.site.example']);
     server.put({
-      ...{ apiVersion: config, kind: 'Infrastructure', metadata: { name: 'cluster' } },
+      apiVersion: config,
+      kind: 'Infrastructure',
+      metadata: { name: 'cluster' },
       status: {
         apiServerInternalURI: 'https://api-int.ocp.site.example:6443',
         platformStatus: { type: 'BareMetal', baremetal: { apiServerInternalIPs: ['fd00::5'] } },

@@ -38,7 +38,9 @@ describe('the mirror of a control plane node', () => {
     await rm(folder, { recursive: true, force: true });
   });
   const trust = () => ({
-    ...{ keyrings: [made.keyFile], fingerprints: [made.key.fingerprint], allowUnsigned: false },
+    keyrings: [made.keyFile],
+    fingerprints: [made.key.fingerprint],
+    allowUnsigned: false,
     fetchFile: () => Promise.resolve(undefined),
   });
 

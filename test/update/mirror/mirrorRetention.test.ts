@@ -79,7 +79,9 @@ describe('the bundles that a node retains for its mirror', () => {
     const connections = connectToPeers(token);
     const host = { root: folder, environment: {} };
     const tools = {
-      ...{ server, cache, images: new AgentImages(host, 0) },
+      server,
+      cache,
+      images: new AgentImages(host, 0),
       peers: new AgentPeers(connected.cluster, 'master-0', connections),
     };
     let rounds = 0;

@@ -128,7 +128,9 @@ describe('runMirrorServer', () => {
     return {
       folder,
       lines: context.lines,
-      ...{ url, ask, get },
+      url,
+      ask,
+      get,
       until: async (path, condition) => {
         for (;;) {
           const answer = await get(path);

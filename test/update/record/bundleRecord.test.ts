@@ -21,7 +21,10 @@ const other: Digest = `sha256:${'b'.repeat(64)}`;
 
 const specSchema = fieldsAt(
   listOf(fieldsAt(upgradeBundleDefinition(), 'spec')['versions'])[0],
-  ...['schema', 'openAPIV3Schema', 'properties', 'spec'],
+  'schema',
+  'openAPIV3Schema',
+  'properties',
+  'spec',
 );
 const texts = [
   'Sat 22:00-04:00 UTC',
@@ -69,9 +72,7 @@ describe('the record of a bundle', () => {
 
   it('is created when a bundle is allowed, and stays when it is allowed again', async () => {
     expect(await allow({ hold: true, file: '/dev/sdb' })).to.include({ outcome: 'created' });
-    expect((await find('4.19.4-x86-64')).spec).to.deep.equal({
-      ...{ bundle: { digest, file: '/dev/sdb' }, hold: true },
-    });
+    expect((await find('4.19.4-x86-64')).spec).to.deep.equal({ bundle: { digest, file: '/dev/sdb' }, hold: true });
     expect(await allow()).to.include({ outcome: 'unchanged' });
     expect((await find('4.19.4-x86-64')).spec.hold).to.equal(true);
   });

@@ -95,13 +95,16 @@ describe('a maintenance window', () => {
 
   it('is refused if it is malformed, and if its zone is unknown', async () => {
     for (const text of [
-      ...['', 'Sat', 'Sat 22:00-04:00', 'Sat 25:00-04:00 UTC', 'Sat 22:60-04:00 UTC', 'Caturday 22:00-04:00 UTC'],
-      ...[
-        'Sat 22:00-04:00 Europe/Berln',
-        'Sat 22:00-04:00 +02:00',
-        'Sat-Sun-Mon 22:00-04:00 UTC',
-        'daily,Sat 1:00-2:00 UTC',
-      ],
+      '',
+      'Sat',
+      'Sat 22:00-04:00',
+      'Sat 25:00-04:00 UTC',
+      'Sat 22:60-04:00 UTC',
+      'Caturday 22:00-04:00 UTC',
+      'Sat 22:00-04:00 Europe/Berln',
+      'Sat 22:00-04:00 +02:00',
+      'Sat-Sun-Mon 22:00-04:00 UTC',
+      'daily,Sat 1:00-2:00 UTC',
     ])
       expect(
         (

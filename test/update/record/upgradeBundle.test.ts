@@ -235,7 +235,11 @@ describe('activeBundle', () => {
 
 describe('summarizeNodes', () => {
   const progress = (phase: 'Loading' | 'Loaded' | 'Pinned', imagesLoaded: number) => ({
-    ...{ name: 'a', phase, imagesLoaded, imagesTotal: 200, bytes: 0 },
+    name: 'a',
+    phase,
+    imagesLoaded,
+    imagesTotal: 200,
+    bytes: 0,
   });
 
   it('counts the nodes that have everything, and rounds down', () => {

@@ -29,7 +29,9 @@ describe('the published report of a cluster', () => {
         server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name } });
     server.put({ ...reportMap, data: { [reportKeyField]: exportPublicKey(key).toString() } });
     server.put({
-      ...{ apiVersion: 'v1', kind: 'Pod', metadata: { name: 'agent-x', namespace } },
+      apiVersion: 'v1',
+      kind: 'Pod',
+      metadata: { name: 'agent-x', namespace },
       spec: { nodeName: 'worker-0', containers: [{ name: 'agent', image: platformImage('d') }] },
       status: { phase: 'Running' },
     });

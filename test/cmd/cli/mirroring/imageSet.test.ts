@@ -65,7 +65,9 @@ describe('an ImageSetConfiguration of oc-mirror', () => {
       'targets, and names of fields in another case',
       `${operators('targetCatalog: my/index, targetTag: v1, packages: [{ name: a }]').slice(0, -2)}, additionalimages: [{ Name: 'docker://quay.io/a/b:1', targetRepo: c/d }] }`,
       {
-        ...{ catalog: [catalog], operator: ['a'], 'extra-image': ['quay.io/a/b:1'] },
+        catalog: [catalog],
+        operator: ['a'],
+        'extra-image': ['quay.io/a/b:1'],
         notes: [
           'mirror.operators[0].targetCatalog',
           'mirror.operators[0].targetTag',
@@ -89,7 +91,8 @@ describe('an ImageSetConfiguration of oc-mirror', () => {
     );
     expect(options).to.deep.equal({
       'graph-data': 'https://api.openshift.com/api/upgrades_info/graph-data',
-      ...{ from: 'quay.io/a/b:1', notes: ['archiveSize'] },
+      from: 'quay.io/a/b:1',
+      notes: ['archiveSize'],
     });
     const attempt = Promise.resolve().then(() => read(operators('packages: [{ name: a }]'), mirrorOptions));
     expect((await failureOf(attempt, 'unsupported')).message).to.contain(
@@ -110,7 +113,10 @@ describe('an ImageSetConfiguration of oc-mirror', () => {
     );
     expect(message.split('\n')).to.deep.equal([
       'site.yaml asks for content that has no counterpart here:',
-      ...['  mirror.helm', '  mirror.blockedImages', '  mirror.samples', '  mirror.platform.kubeVirtContainer'],
+      '  mirror.helm',
+      '  mirror.blockedImages',
+      '  mirror.samples',
+      '  mirror.platform.kubeVirtContainer',
       '  mirror.platform.architectures: one architecture at a time, or multi for all',
       '  mirror.platform.channels[0].type: okd',
       `  mirror.operators[0]: all operators of ${catalog}; name packages`,

@@ -19,7 +19,14 @@ describe('a value that several commands ask for', () => {
   it('is a digest with or without sha256:', async () => {
     const options = await listOptions('digest');
     expect([...options.keys()].map((name) => name.split(' ')[2])).to.have.members([
-      ...['verify', 'load', 'apply', 'retain', 'receipt', 'bundle', 'upgrade', 'rollback'],
+      'verify',
+      'load',
+      'apply',
+      'retain',
+      'receipt',
+      'bundle',
+      'upgrade',
+      'rollback',
     ]);
     for (const [command, option] of options) {
       expect(option, command).to.have.property('check');

@@ -13,8 +13,12 @@ describe('create --file', () => {
     workshop = await openWorkshop();
     const { version, arch, registry, releaseRepository } = workshop.release;
     spec = {
-      ...{ version, arch, releaseRepository: `${registry}/${releaseRepository}`, insecure: true },
-      ...{ trustFingerprints: [workshop.key.fingerprint], output: workshop.output },
+      version,
+      arch,
+      releaseRepository: `${registry}/${releaseRepository}`,
+      insecure: true,
+      trustFingerprints: [workshop.key.fingerprint],
+      output: workshop.output,
     };
   });
   after(() => workshop.close());
@@ -47,7 +51,8 @@ describe('create --file', () => {
     const file = await write({ ...others, channel: 'stable-4.12', extraImage: 'quay.io/a/b:1' });
     const { stdout, stderr } = await run('-f', file, '--print-config');
     expect((parse(stdout) as { spec: object }).spec, stderr).to.deep.include({
-      ...{ channels: ['stable-4.12'], extraImages: ['quay.io/a/b:1'] },
+      channels: ['stable-4.12'],
+      extraImages: ['quay.io/a/b:1'],
     });
   });
 
@@ -60,7 +65,8 @@ describe('create --file', () => {
     expect(code).to.equal(0);
     expect(parse(stdout)).to.deep.include({ kind: 'BundleConfig' });
     expect((parse(stdout) as { spec: object }).spec).to.deep.equal({
-      ...{ ...spec, dryRun: 'client' },
+      ...spec,
+      dryRun: 'client',
       catalogs: ['quay.io/a/index:v4.20'],
       operators: ['etcd@stable:1.0.0', 'web'],
     });
@@ -71,14 +77,25 @@ describe('create --file', () => {
   it('prints the architecture and the operators of a report', async () => {
     const operator = { name: 'web-terminal', channel: 'fast', version: '1.10.0', catalog: 'redhat-operators' };
     const report = {
-      ...{ formatVersion: 1 as const, created: '2026-11-01T00:00:00Z', tool: 'test/1', version: '4.12.3' },
-      ...{ arch: 'aarch64', channel: 'stable-4.12', history: [], nodes: [], operators: [operator], findings: [] },
+      formatVersion: 1 as const,
+      created: '2026-11-01T00:00:00Z',
+      tool: 'test/1',
+      version: '4.12.3',
+      arch: 'aarch64',
+      channel: 'stable-4.12',
+      history: [],
+      nodes: [],
+      operators: [operator],
+      findings: [],
     };
     const file = await workshop.write('report.json', formatSiteReport(report));
     const options = [`--for=${file}`, '--catalog=quay.io/example/index:v4.12', '4.12.4', '--output=.'];
     const { stdout, stderr } = await run(...options, '--print-config');
     expect((parse(stdout) as { spec: object }).spec, stderr).to.deep.equal({
-      ...{ arch: 'aarch64', catalogs: ['quay.io/example/index:v4.12'], for: file, version: '4.12.4' },
+      arch: 'aarch64',
+      catalogs: ['quay.io/example/index:v4.12'],
+      for: file,
+      version: '4.12.4',
       operators: ['web-terminal@fast:1.10.0'],
     });
   });
@@ -105,7 +122,9 @@ describe('create --file', () => {
     const text = await readFile(await write(spec), 'utf8');
     const read = (...args: string[]) =>
       executeProgram('oc-adm_upgrade_bundle', ['create', '-f', '-', ...args], {
-        ...{ cwd: workshop.folder, env: { HOME: workshop.folder }, stdin: text },
+        cwd: workshop.folder,
+        env: { HOME: workshop.folder },
+        stdin: text,
       });
     const { stdout, stderr, code } = await read('--print-config');
     expect(code, stderr).to.equal(0);

@@ -42,7 +42,9 @@ describe('create --device', () => {
     const bundle = await readFile(workshop.bundle);
     expect(written.subarray(0, bundle.length).equals(bundle)).to.equal(true);
     const verified = await runProgram(workshop.folder, 'verify', [
-      ...[drive.device, `--sha256=${workshop.bundle}.sha256`, `--trust-fingerprint=${workshop.key.fingerprint}`],
+      drive.device,
+      `--sha256=${workshop.bundle}.sha256`,
+      `--trust-fingerprint=${workshop.key.fingerprint}`,
     ]);
     expect(verified.code, verified.stderr).to.equal(0);
     const place = `--mount-dir=${join(workshop.folder, 'media')}`;

@@ -18,16 +18,27 @@ const node = 'worker-0.ocp4.site-a.factories.example.com';
 const image = `registry.site-a.example.com:8443/shop/web@sha256:${'a1'.repeat(32)}`;
 
 const preflight: Preflight = {
-  ...{ cluster: 'site-a', version: '4.19.3', target: '4.19.4', nodes: 6, workloads: 312, ready: false },
+  cluster: 'site-a',
+  version: '4.19.3',
+  target: '4.19.4',
+  nodes: 6,
+  workloads: 312,
+  ready: false,
   unused: [],
   findings: [
     {
-      ...{ check: 'space', ...blocks('space'), subject: { kind: 'Node', name: node } },
-      ...{ message: 'has 8.2 GiB free', advice: 'Free space <there>.' },
+      check: 'space',
+      ...blocks('space'),
+      subject: { kind: 'Node', name: node },
+      message: 'has 8.2 GiB free',
+      advice: 'Free space <there>.',
     },
     {
-      ...{ check: 'tags', severity: 'warning', subject: { kind: 'Deployment', name: 'web', namespace: 'shop' } },
-      ...{ message: `pulls ${image}`, advice: 'Name it by digest.' },
+      check: 'tags',
+      severity: 'warning',
+      subject: { kind: 'Deployment', name: 'web', namespace: 'shop' },
+      message: `pulls ${image}`,
+      advice: 'Name it by digest.',
     },
   ],
 };
@@ -37,7 +48,11 @@ const time = { version: '4.19.4', reboot: true, started: '2026-11-25T10:10:00Z',
 const drills: readonly NodeDrill[] = [
   { ...time, node: 'worker-1', result: 'passed', seconds: 93, pods: [{ ...pod, seconds: 41 }], asked: [] },
   {
-    ...{ ...time, node, result: 'failed', seconds: 900, message: '1 pod does not run' },
+    ...time,
+    node,
+    result: 'failed',
+    seconds: 900,
+    message: '1 pod does not run',
     pods: [{ ...pod, seconds: undefined, message: 'ImagePullBackOff' }],
     asked: [{ image, count: 12, first: time.started, pods: [pod], clients: [] }],
   },
@@ -64,12 +79,18 @@ describe('the pages of findings', () => {
 
   it('are green only if nothing is left to do', () => {
     const missing = (name: string): Finding => ({
-      ...{ check: 'images', severity: 'info', subject: { kind: 'Node', name }, advice: 'Load them.' },
+      check: 'images',
+      severity: 'info',
+      subject: { kind: 'Node', name },
+      advice: 'Load them.',
       message: 'has 0 of the 40 images of 4.19.4',
     });
     const warning: Finding = {
-      ...{ check: 'pools', severity: 'warning', subject: { kind: 'MachineConfigPool', name: 'worker' } },
-      ...{ message: 'is paused', advice: 'Resume it.' },
+      check: 'pools',
+      severity: 'warning',
+      subject: { kind: 'MachineConfigPool', name: 'worker' },
+      message: 'is paused',
+      advice: 'Resume it.',
     };
     for (const [findings, words] of [
       [[missing('a'), missing('b')], '2 nodes without all images; '],
@@ -89,7 +110,11 @@ describe('the pages of findings', () => {
   it('name a bundle by its path, as the table does', () => {
     const subject = { kind: 'Bundle', name: '/media/usb/u.tar' };
     const finding: Finding = {
-      ...{ check: 'bundle', ...blocks('untrusted'), subject, message: 'is not signed', advice: '' },
+      check: 'bundle',
+      ...blocks('untrusted'),
+      subject,
+      message: 'is not signed',
+      advice: '',
     } as const;
     const page = formatPreflightPage({ ...preflight, findings: [finding] }, origin);
     expect(page).to.contain('>/media/usb/u.tar<').and.not.to.contain('bundle//media');

@@ -153,7 +153,9 @@ async function askGate(server: TestApiServer): Promise<Finding[]> {
     pools: await list(machines, 'MachineConfigPool'),
     poolNodes: await list(machines, 'MachineConfigNode'),
     nodes,
-    ...{ pinnedSets: [], osImageStreams: [], controllerPods: [] },
+    pinnedSets: [],
+    osImageStreams: [],
+    controllerPods: [],
   };
   const facts = { ...makeFacts({ version: next, previous: [running] }), bytes: 16 * gibibyte };
   const { nodes: loads, base } = readLoadState({ spec: { bundle: {}, hold: false } }, nodes, new Map());

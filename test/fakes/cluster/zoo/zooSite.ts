@@ -159,7 +159,9 @@ function makeNode(group: ZooNodes, images: readonly string[]): Json {
 function report(server: TestApiServer, { name, disk = usualDisk, certificate = 30 * 86_400 }: ZooNodes): void {
   const { root, images = root } = disk;
   const measure = ({ size, free }: ZooDisk): Json => ({
-    ...{ capacityBytes: size * gibibyte, availableBytes: free * gibibyte, usedBytes: (size - free) * gibibyte },
+    capacityBytes: size * gibibyte,
+    availableBytes: free * gibibyte,
+    usedBytes: (size - free) * gibibyte,
   });
   const runtime = { imageFs: measure(images), containerFs: measure(images) };
   server.nodeStats.set(name, { node: { nodeName: name, fs: measure(root), runtime } });
@@ -234,7 +236,10 @@ function makePools(nodes: readonly ZooNodes[], paused: readonly string[]): Json[
   const pools = names.map((name) => {
     const count = managed.filter((each) => poolOf(each) === name).length;
     const made = withConditions(machines, 'MachineConfigPool', name, {
-      ...{ Updated: 'True', Updating: 'False', Degraded: 'False', NodeDegraded: 'False' },
+      Updated: 'True',
+      Updating: 'False',
+      Degraded: 'False',
+      NodeDegraded: 'False',
     });
     const roles = ['master', 'worker', 'arbiter'].includes(name) ? [name] : ['worker', name];
     const key = 'machineconfiguration.openshift.io/role';
