@@ -2,7 +2,7 @@
  * Bundles programs into plain CommonJS modules. The code of worker threads is included as strings (`__WORKER_SOURCE__`),
  * because a single executable application has no second file to start them from. `__COMMIT__` is the commit of the build,
  * with a `+` if files differ from it; empty outside of a repository. `__EXPLAINING_PAGES__` are the pages that `explain`
- * reads, as JSON.
+ * reads, and `__SHELL_SCRIPTS__` the scripts that commands print, both as JSON.
  */
 import { execFileSync, type ExecFileSyncOptionsWithStringEncoding } from 'node:child_process';
 import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises';
@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build, transform, type BuildOptions, type Metafile, type OutputFile, type Plugin } from 'esbuild';
 import { explainingPages } from '../cmd/cli/explanations.ts';
+import { shellScripts } from '../cmd/cli/shellScript.ts';
 import manifest from '../package.json' with { type: 'json' };
 
 const root = fileURLToPath(new URL('..', import.meta.url));
@@ -71,11 +72,13 @@ const usedClientModules: Plugin = {
 };
 
 async function optionsOf(entryPoints: string[]) {
-  const pages = await Promise.all(explainingPages.map((path) => readFile(`${root}/docs/${path}`, 'utf8')));
+  const readAll = (folder: string, paths: readonly string[]): Promise<string[]> =>
+    Promise.all(paths.map((path) => readFile(`${root}/${folder}/${path}`, 'utf8')));
   const define = {
     'import.meta.url': '__moduleUrl',
     __COMMIT__: JSON.stringify(findCommit()),
-    __EXPLAINING_PAGES__: JSON.stringify(JSON.stringify(pages)),
+    __EXPLAINING_PAGES__: JSON.stringify(JSON.stringify(await readAll('docs', explainingPages))),
+    __SHELL_SCRIPTS__: JSON.stringify(JSON.stringify(await readAll('cmd', shellScripts))),
     ...(await bundleWorkers()),
   };
   const form = { bundle: true, metafile: true as const, absWorkingDir: root, plugins: [usedClientModules] };

@@ -16,6 +16,7 @@ const root = fileURLToPath(new URL('..', import.meta.url));
 /** All that executables are made of. The last file has the digests of the installed packages. */
 const sources = [
   '{cmd,lib}/**/*.ts',
+  'cmd/**/*.{sh,bash,zsh,fish,ps1}',
   '.config/{bundle,clientIndex,executables}.ts',
   ...explainingPages.map((path) => `docs/${path}`),
   'package.json',

@@ -4,6 +4,7 @@ import { findOnPath } from '#node/machine';
 import { Lines, shellWord } from '#text';
 import { defineCommand } from '../command.ts';
 import { plugins } from '../programChoice.ts';
+import { fillScript } from '../shellScript.ts';
 
 /** The shells with a script. */
 const shells = ['bash', 'zsh', 'fish', 'powershell'] as const;
@@ -11,158 +12,28 @@ const shells = ['bash', 'zsh', 'fish', 'powershell'] as const;
 const names = Object.values(plugins).map((name) => name.replaceAll('_', '-'));
 const executables = Object.values(plugins).flatMap((name) => [`oc-${name}`, `kubectl-${name}`]);
 
-// The scripts expand no candidate, and pass each typed word as one argument.
-const bash = `# Completion of the plugins of oc and kubectl, and of these two as before, for bash 4 and later.
-__oc_disconnected() {
-  local line="\${COMP_LINE:0:COMP_POINT}" program='' client former value cut out directive word rest
-  local -a words
-  IFS=' ' read -ra words <<<"$line"
-  [[ $line == *' ' ]] && words+=('')
-  client="\${words[0]##*/}"
-  if [[ $client == oc || $client == kubectl ]]; then
-    if (( \${#words[@]} > 2 )); then
-      case "\${words[1]}" in ${names.join(' | ')})
-        word="\${words[1]//-/_}"
-        program="$(type -P "oc-$word" || type -P "kubectl-$word")"
-        words=("\${words[@]:2}") ;;
-      esac
-    fi
-    if [[ -z $program ]]; then
-      former="__oc_disconnected_former_$client"
-      [[ -n \${!former-} ]] && "\${!former}" "$@"
-      return
-    fi
-  else
-    program="\${words[0]}" words=("\${words[@]:1}")
-  fi
-  out="$("$program" __complete "\${words[@]}" 2>/dev/null)" || return
-  directive="\${out##*:}"
-  value="\${words[\${#words[@]}-1]}"
-  [[ $value == --*=* ]] && value="\${value#*=}"
-  # bash replaces only what follows the last colon.
-  cut=''
-  [[ $value == *:* && $COMP_WORDBREAKS == *:* ]] && cut="\${value%"\${value##*:}"}"
-  while IFS=$'\\t' read -r word rest; do
-    [[ -n $word ]] && COMPREPLY+=("\${word#"$cut"}")
-  done <<<"\${out%:*}"
-  (( \${#COMPREPLY[@]} == 0 )) || return
-  case "$directive" in
-    0) mapfile -t COMPREPLY < <(compgen -f -- "$value") ;;
-    16) mapfile -t COMPREPLY < <(compgen -d -- "$value") ;;
-    *) return ;;
-  esac
-  compopt -o filenames 2>/dev/null
-}
-for __oc_disconnected_client in oc kubectl; do
-  if [[ "$(complete -p "$__oc_disconnected_client" 2>/dev/null)" =~ -F\\ ([^\\ ]+) && \${BASH_REMATCH[1]} != __oc_disconnected ]]; then
-    printf -v "__oc_disconnected_former_$__oc_disconnected_client" %s "\${BASH_REMATCH[1]}"
-  fi
-done
-complete -F __oc_disconnected oc kubectl ${executables.join(' ')}`;
-
-const zsh = `#compdef oc kubectl ${executables.join(' ')}
-# Completion of the plugins of oc and kubectl, and of these two as before, for zsh.
-typeset -gA __oc_disconnected_former
-__oc_disconnected() {
-  local client=\${words[1]:t} program='' former out directive line
-  local -a typed found shown
-  typed=("\${(@)words[1,CURRENT]}")
-  if [[ $client == (oc|kubectl) ]]; then
-    if (( CURRENT > 2 )) && [[ $typed[2] == (${names.join('|')}) ]]; then
-      program=\${commands[oc-\${typed[2]//-/_}]:-\${commands[kubectl-\${typed[2]//-/_}]}}
-      typed=("\${(@)typed[3,-1]}")
-    fi
-    if [[ -z $program ]]; then
-      former=$__oc_disconnected_former[$client]
-      if [[ -n $former ]]; then $former "$@"; else _default; fi
-      return
-    fi
-  else
-    program=$words[1] typed=("\${(@)typed[2,-1]}")
-  fi
-  out="$("$program" __complete "\${typed[@]}" 2>/dev/null)" || return 1
-  directive=\${out##*:}
-  for line in "\${(@f)\${out%:*}}"; do
-    [[ -n $line ]] || continue
-    found+=("\${line%%$'\\t'*}")
-    shown+=("\${line/$'\\t'/  -- }")
-  done
-  [[ $typed[-1] == --*=* ]] && compset -P '*='
-  if (( $#found )); then
-    compadd -d shown -- "\${found[@]}"
-  elif [[ $directive == 0 ]]; then
-    _files
-  elif [[ $directive == 16 ]]; then
-    _files -/
-  fi
-}
-for __oc_disconnected_client in oc kubectl; do
-  if [[ \${_comps[$__oc_disconnected_client]-} != __oc_disconnected ]]; then
-    __oc_disconnected_former[$__oc_disconnected_client]=\${_comps[$__oc_disconnected_client]-}
-  fi
-done
-compdef __oc_disconnected oc kubectl ${executables.join(' ')}`;
-
-const fish = `# Completion of the plugins of oc and kubectl for fish.
-function __oc_disconnected_is
-    set -l words (commandline -opc)
-    test (count $words) -ge 2; and contains -- $words[2] ${names.join(' ')}
-end
-function __oc_disconnected
-    set -l words (commandline -opc) (commandline -ct)
-    set -l program $words[1]
-    set -l first 2
-    if contains -- (string replace -r '.*/' '' -- $program) oc kubectl
-        set -l name (string replace -a -- - _ $words[2])
-        set program (command -v oc-$name kubectl-$name)[1]
-        set first 3
-    end
-    set words $words[$first..-1]
-    set -l out ($program __complete $words 2>/dev/null)
-    test (count $out) -gt 0; or return
-    set -l directive $out[-1]
-    set -e out[-1]
-    set -l prefix (string match -r -- '^--[^=]+=' $words[-1])
-    set -l value (string replace -r -- '^--[^=]+=' '' $words[-1])
-    if test (count $out) -gt 0
-        printf "$prefix%s\\n" $out
-    else if test $directive = :0
-        printf "$prefix%s\\n" (__fish_complete_path $value)
-    else if test $directive = :16
-        printf "$prefix%s\\n" (__fish_complete_directories $value)
-    end
-end
-complete -c oc -n __oc_disconnected_is -f -a '(__oc_disconnected)'
-complete -c kubectl -n __oc_disconnected_is -f -a '(__oc_disconnected)'
-${executables.map((name) => `complete -c ${name} -f -a '(__oc_disconnected)'`).join('\n')}`;
-
-const powershell = `# Completion of the plugins of oc and kubectl, and of these two by themselves, for PowerShell.
-$__oc_disconnected = {
-  param($wordToComplete, $commandAst, $cursorPosition)
-  $words = @($commandAst.CommandElements | Where-Object { $_.Extent.StartOffset -lt $cursorPosition } | ForEach-Object { $_.ToString() })
-  if ($wordToComplete -eq '') { $words += '' }
-  $program = $words[0]
-  $typed = @($words | Select-Object -Skip 1)
-  if (((Split-Path -Leaf $program) -replace '\\.exe$') -in 'oc', 'kubectl' -and $typed.Count -gt 1 -and $typed[0] -in ${names.map((name) => `'${name}'`).join(', ')}) {
-    $name = $typed[0] -replace '-', '_'
-    $program = (Get-Command "oc-$name", "kubectl-$name" -ErrorAction SilentlyContinue | Select-Object -First 1).Source
-    $typed = @($typed | Select-Object -Skip 1)
-  }
-  if (-not $program) { return }
-  $prefix = if ($wordToComplete -match '^(--[^=]+=)') { $Matches[1] } else { '' }
-  # An empty argument is two quotes in PowerShell before 7.3.
-  $arguments = if ($PSVersionTable.PSVersion -lt [version]'7.3') { $typed | ForEach-Object { if ($_ -eq '') { '""' } else { $_ } } } else { $typed }
-  & $program __complete @arguments 2>$null | Where-Object { $_ -notmatch '^(:\\d+$|$)' } | ForEach-Object {
-    $word, $text = $_ -split "\`t", 2
-    $shown = if ($text) { $text } else { $word }
-    [System.Management.Automation.CompletionResult]::new("$prefix$word", $word, 'ParameterValue', $shown)
+/**
+ * Returns the script that completes the plugins in a shell, and oc and kubectl as before. It expands no candidate, and
+ * passes each typed word as one argument.
+ */
+function completionOf(shell: (typeof shells)[number]): string {
+  const quote = (words: readonly string[]): string => words.map((word) => `'${word}'`).join(', ');
+  switch (shell) {
+    case 'bash':
+      return fillScript('completion.bash', { names: names.join(' | '), executables: executables.join(' ') });
+    case 'zsh':
+      return fillScript('completion.zsh', { names: names.join('|'), executables: executables.join(' ') });
+    case 'fish': {
+      const each = executables.map((name) => `complete -c ${name} -f -a '(__oc_disconnected)'`);
+      return [fillScript('completion.fish', { names: names.join(' ') }), ...each].join('\n');
+    }
+    case 'powershell':
+      return fillScript('completion.ps1', {
+        names: quote(names),
+        executables: quote(['oc', 'kubectl', ...executables]),
+      });
   }
 }
-Register-ArgumentCompleter -Native -CommandName ${['oc', 'kubectl', ...executables].map((name) => `'${name}'`).join(', ')} -ScriptBlock $__oc_disconnected`;
-
-/** The scripts that complete the plugins, by their shells. oc and kubectl are completed as before. */
-const scripts: Readonly<Record<(typeof shells)[number], string>> = { bash, zsh, fish, powershell };
-
 /** `completion`: prints a script for a shell, or the commands that link the plugins to the names by which oc and kubectl complete them. */
 export const command = defineCommand({
   details:
@@ -188,7 +59,7 @@ export const command = defineCommand({
   ],
   async run({ shell }, { environment, terminal }) {
     if (shell !== undefined) {
-      terminal.print(Lines.split(scripts[shell]));
+      terminal.print(Lines.split(completionOf(shell)));
       return;
     }
     const lines: string[] = [];

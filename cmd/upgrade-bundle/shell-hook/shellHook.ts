@@ -1,9 +1,9 @@
 import { PluginError } from '#errors';
 import { Lines } from '#text';
 import { defineCommand, type Arguments, type OptionRecord } from '../../cli/command.ts';
-import { fishHook } from './fishHook.ts';
-import { globalFlags } from './hookWords.ts';
-import { posixHook } from './posixHook.ts';
+import { ignoredFlags, logLevels } from '../../cli/kubectlFlags.ts';
+import { clusterOptions } from '../../cli/options.ts';
+import { fillScript } from '../../cli/shellScript.ts';
 
 const shellArgument = {
   shell: {
@@ -15,11 +15,46 @@ const shellArgument = {
   },
 } as const satisfies OptionRecord;
 
-/** Returns the hook of a shell. With `releaseMirror`, the plugin mirrors to directories too. */
+// bash quotes an alias for a shell when it prints it, with “alias ” before it unless it is in POSIX mode.
+const readAlias = {
+  bash: 'eval "__oc_text=${__oc_text#*=}"; read -r -a __oc_words <<<"$__oc_text"',
+  zsh: '__oc_text=$aliases[oc]; __oc_words=(${=__oc_text})',
+  fish: '',
+} as const;
+
+/**
+ * Returns the hook of a shell: for bash since 3.2, which macOS has, zsh, or fish, in which aliases are functions. With
+ * `releaseMirror`, the plugin mirrors to directories too.
+ */
 export function hookOf(shell: Arguments<typeof shellArgument>['shell'], releaseMirror: boolean): string {
   const mirrorOptions = ['--apply-config', '--config-to-dir', ...(releaseMirror ? ['--to-dir'] : [])];
-  const words = { mirrorOptions, ...globalFlags() };
-  return shell === 'fish' ? fishHook(words) : posixHook(shell, words);
+  const { valued, plain } = globalFlags();
+  const isFish = shell === 'fish';
+  const between = isFish ? ' ' : ' | ';
+  const words = {
+    mirrorOptions: mirrorOptions.join('|'),
+    mirrorCases: mirrorOptions.flatMap((each) => [each, isFish ? `'${each}=*'` : `${each}=*`]).join(between),
+    valued: valued.join(between),
+    plain: plain.join(between),
+    readAlias: readAlias[shell],
+    helpNote: `With ${mirrorOptions.join(' or ')}, oc adm-release-mirror-config runs instead. See its --help.`,
+  };
+  return fillScript(isFish ? 'hook.fish' : 'hook.sh', words);
+}
+
+/** Returns the flags that oc has everywhere: with a value in the next word (`valued`), and without one. */
+export function globalFlags(): { readonly valued: readonly string[]; readonly plain: readonly string[] } {
+  const own = Object.entries(clusterOptions).flatMap(([name, option]) =>
+    [name, ...('alias' in option ? [option.alias] : [])].map((each) => ({ name: each, type: option.type })),
+  );
+  const dashed = (names: readonly string[]): string[] =>
+    names.map((name) => (name.length === 1 ? `-${name}` : `--${name}`));
+  const namesOf = (isBoolean: boolean): string[] =>
+    own.filter(({ type }) => (type === 'boolean') === isBoolean).map(({ name }) => name);
+  return {
+    valued: [...dashed([...namesOf(false), 'certificate-authority', ...ignoredFlags.valued, ...logLevels]), '--v'],
+    plain: dashed([...namesOf(true), ...ignoredFlags.plain]),
+  };
 }
 
 function refuseWindowsShells(shell: string): void {

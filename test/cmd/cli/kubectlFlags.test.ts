@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { readKubectlFlags } from '../../../cmd/cli/kubectlFlags.ts';
-import { globalFlags } from '../../../cmd/upgrade-bundle/shell-hook/hookWords.ts';
+import { globalFlags } from '../../../cmd/upgrade-bundle/shell-hook/shellHook.ts';
 
 describe('readKubectlFlags', () => {
   const read: readonly (readonly [given: string, read: string])[] = [

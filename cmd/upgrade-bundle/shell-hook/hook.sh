@@ -1,16 +1,4 @@
-import { helpNote, type HookWords } from './hookWords.ts';
-
-/** The differences between bash and zsh. */
-const dialects = {
-  // bash quotes an alias for a shell when it prints it, with “alias ” before it unless it is in POSIX mode.
-  bash: { readAlias: `eval "__oc_text=\${__oc_text#*=}"; read -r -a __oc_words <<<"$__oc_text"`, words: `__oc_words` },
-  zsh: { readAlias: `__oc_text=$aliases[oc]; __oc_words=(\${=__oc_text})`, words: `__oc_words` },
-} as const;
-
-/** Returns the hook for bash (since 3.2, which macOS has) or zsh. */
-export function posixHook(shell: keyof typeof dialects, { mirrorOptions, valued, plain }: HookWords): string {
-  const { readAlias, words } = dialects[shell];
-  return `# Sends “oc adm upgrade create bundle …” and “oc adm release mirror … ${mirrorOptions.join('|')}” to the plugins,
+# Sends “oc adm upgrade create bundle …” and “oc adm release mirror … @mirrorOptions@” to the plugins,
 # and every other command line to the real oc.
 function __oc_plugin {
   local prefix name="$1"
@@ -21,12 +9,12 @@ function __oc_plugin {
       return
     fi
   done
-  printf 'oc: the plugin oc-%s is not on the PATH\\n' "$name" >&2
+  printf 'oc: the plugin oc-%s is not on the PATH\n' "$name" >&2
   return 127
 }
 
-# Finds a command ($1) in the words of a command line, among flags that oc has everywhere. Keeps these flags in __oc_flags, and the
-# number of words up to the end of the command in __oc_read.
+# Finds a command ($1) in the words of a command line, among flags that oc has everywhere. Keeps these flags in
+# __oc_flags, and the number of words up to the end of the command in __oc_read.
 function __oc_find {
   local wanted="$1 " found=''
   shift
@@ -36,8 +24,8 @@ function __oc_find {
     __oc_read=$((__oc_read + 1))
     case $1 in
       --) return 1 ;;
-      -*=* | ${plain.join(' | ')}) __oc_flags+=("$1") ;;
-      ${valued.join(' | ')})
+      -*=* | @plain@) __oc_flags+=("$1") ;;
+      @valued@)
         [[ $# -ge 2 ]] || return 1
         __oc_flags+=("$1" "$2")
         __oc_read=$((__oc_read + 1))
@@ -61,7 +49,7 @@ function __oc_is_mirror_config {
   for word in "$@"; do
     case $word in
       --) return 1 ;;
-      ${mirrorOptions.map((option) => `${option} | ${option}=*`).join(' | ')}) return 0 ;;
+      @mirrorCases@) return 0 ;;
     esac
   done
   return 1
@@ -85,22 +73,23 @@ function __oc_complete {
   if __oc_find 'adm upgrade create bundle' "$@" && [[ $# -gt $__oc_read ]]; then
     shift "$__oc_read"
     __oc_plugin adm_upgrade_bundle __complete create "$@"
-  elif __oc_find 'adm upgrade create' "$@" && [[ $# -eq $((__oc_read + 1)) && bundle == "\${@: -1}"* ]]; then
-    printf 'bundle\\n:4\\n'
+  elif __oc_find 'adm upgrade create' "$@" && [[ $# -eq $((__oc_read + 1)) && bundle == "${@: -1}"* ]]; then
+    printf 'bundle\n:4\n'
   elif __oc_find 'adm release mirror' "$@" && __oc_is_mirror_config "$@"; then
     shift "$__oc_read"
-    __oc_plugin adm_release_mirror_config __complete \${__oc_flags[@]+"\${__oc_flags[@]}"} "$@"
+    __oc_plugin adm_release_mirror_config __complete ${__oc_flags[@]+"${__oc_flags[@]}"} "$@"
   else
     __oc_real __complete "$@"
   fi
 }
 
-# Makes of the words of an alias what is run in place of oc, and which options go to the plugin: these choose the cluster.
+# Makes of the words of an alias what is run in place of oc, and which options go to the plugin: these choose the
+# cluster.
 function __oc_take_alias {
   local word before='' program='' options=''
   for word in "$@"; do
-    word="\${word#\\\\}"
-    case $word in *[!A-Za-z0-9_./,:@%+~=\\$-]*) return 1 ;; esac
+    word="${word#\\}"
+    case $word in *[!A-Za-z0-9_./,:@%+~=\$-]*) return 1 ;; esac
     if [[ -z $program && $word == [A-Za-z_]*=* ]]; then
       before="$before$word "
     elif [[ -z $program && $word == command ]]; then
@@ -116,9 +105,9 @@ function __oc_take_alias {
   [[ -n $program ]] || return 1
   [[ $program != oc ]] || program='command oc'
   unalias oc
-  eval "function __oc_real { $before$program$options \\"\\$@\\"; }"
-  eval "function __oc_mirror_config { \${before}__oc_plugin adm_release_mirror_config$options \\"\\$@\\"; }"
-  eval "function __oc_create_bundle { \${before}__oc_plugin adm_upgrade_bundle create \\"\\$@\\"; }"
+  eval "function __oc_real { $before$program$options \"\$@\"; }"
+  eval "function __oc_mirror_config { ${before}__oc_plugin adm_release_mirror_config$options \"\$@\"; }"
+  eval "function __oc_create_bundle { ${before}__oc_plugin adm_upgrade_bundle create \"\$@\"; }"
 }
 
 function __oc_hook {
@@ -134,15 +123,15 @@ function __oc_hook {
     function __oc_create_bundle { __oc_plugin adm_upgrade_bundle create "$@"; }
   fi
   if __oc_text="$(alias oc 2>/dev/null)" && [[ -n $__oc_text ]]; then
-    ${readAlias}
-    if ! __oc_take_alias "\${${words}[@]}"; then
+    @readAlias@
+    if ! __oc_take_alias "${__oc_words[@]}"; then
       echo "oc: the alias oc stays, which is more than an oc: call the plugins as oc adm-upgrade-bundle and oc adm-release-mirror-config" >&2
       return
     fi
   fi
   function oc {
     local __oc_flags __oc_read
-    if [[ \${1-} == __complete ]]; then
+    if [[ ${1-} == __complete ]]; then
       shift
       __oc_complete "$@"
     elif __oc_find 'adm upgrade create bundle' "$@"; then
@@ -151,16 +140,15 @@ function __oc_hook {
       __oc_create_bundle "$@"
     elif __oc_find 'adm release mirror' "$@" && __oc_is_mirror_config "$@"; then
       shift "$__oc_read"
-      __oc_mirror_config \${__oc_flags[@]+"\${__oc_flags[@]}"} "$@"
+      __oc_mirror_config ${__oc_flags[@]+"${__oc_flags[@]}"} "$@"
     elif __oc_find 'adm release mirror' "$@" && __oc_asks_help "$@"; then
       __oc_real "$@"
       local __oc_code=$?
-      echo '${helpNote(mirrorOptions)}' >&2
+      echo '@helpNote@' >&2
       return "$__oc_code"
     else
       __oc_real "$@"
     fi
   }
 }
-__oc_hook`;
-}
+__oc_hook

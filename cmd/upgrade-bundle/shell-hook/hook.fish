@@ -1,8 +1,4 @@
-import { helpNote, type HookWords } from './hookWords.ts';
-
-/** Returns the hook for fish, in which aliases are functions. */
-export function fishHook({ mirrorOptions, valued, plain }: HookWords): string {
-  return `# Sends “oc adm upgrade create bundle …” and “oc adm release mirror … ${mirrorOptions.join('|')}” to the plugins,
+# Sends “oc adm upgrade create bundle …” and “oc adm release mirror … @mirrorOptions@” to the plugins,
 # and every other command line to the real oc.
 function __oc_plugin
     set -l name $argv[1]
@@ -17,8 +13,8 @@ function __oc_plugin
     return 127
 end
 
-# Finds a command (the first argument) in the words of a command line, among flags that oc has everywhere. Keeps these flags in
-# __oc_flags, and what follows the command in __oc_rest.
+# Finds a command (the first argument) in the words of a command line, among flags that oc has everywhere. Keeps these
+# flags in __oc_flags, and what follows the command in __oc_rest.
 function __oc_find
     set -l wanted (string split ' ' -- $argv[1])
     set -l words $argv[2..]
@@ -31,9 +27,9 @@ function __oc_find
         switch $word
             case --
                 return 1
-            case '-*=*' ${plain.join(' ')}
+            case '-*=*' @plain@
                 set -a __oc_flags $word
-            case ${valued.join(' ')}
+            case @valued@
                 set place (math $place + 1)
                 test $place -le (count $words); or return 1
                 set -a __oc_flags $word $words[$place]
@@ -58,7 +54,7 @@ function __oc_is_mirror_config
         switch $word
             case --
                 return 1
-            case ${mirrorOptions.map((option) => `${option} '${option}=*'`).join(' ')}
+            case @mirrorCases@
                 return 0
         end
     end
@@ -83,7 +79,7 @@ function __oc_complete
     if __oc_find 'adm upgrade create bundle' $argv; and set -q __oc_rest[1]
         __oc_plugin adm_upgrade_bundle __complete create $__oc_rest
     else if __oc_find 'adm upgrade create' $argv; and test (count $__oc_rest) -eq 1; and string match -q -- "$__oc_rest*" bundle
-        printf 'bundle\\n:4\\n'
+        printf 'bundle\n:4\n'
     else if __oc_find 'adm release mirror' $argv; and __oc_is_mirror_config $__oc_rest
         __oc_plugin adm_release_mirror_config __complete $__oc_flags $__oc_rest
     else
@@ -91,14 +87,15 @@ function __oc_complete
     end
 end
 
-# Makes of the words of an alias what is run in place of oc, and which options go to the plugin: these choose the cluster.
+# Makes of the words of an alias what is run in place of oc, and which options go to the plugin: these choose the
+# cluster.
 function __oc_take_alias
     set -l before
     set -l program
     set -l options
     for word in $argv
         string match -qr '^[A-Za-z0-9_./,:@%+~=$-]+$' -- $word; or return 1
-        if not set -q program[1]; and string match -qr '^[A-Za-z_]\\w*=' -- $word
+        if not set -q program[1]; and string match -qr '^[A-Za-z_]\w*=' -- $word
             set -a before $word
         else if not set -q program[1]; and test $word = command
             continue
@@ -112,9 +109,9 @@ function __oc_take_alias
     end
     set -q program[1]; or return 1
     test $program = oc; and set program command oc
-    eval "function __oc_real; $before $program $options \\$argv; end"
-    eval "function __oc_mirror_config; $before __oc_plugin adm_release_mirror_config $options \\$argv; end"
-    eval "function __oc_create_bundle; $before __oc_plugin adm_upgrade_bundle create \\$argv; end"
+    eval "function __oc_real; $before $program $options \$argv; end"
+    eval "function __oc_mirror_config; $before __oc_plugin adm_release_mirror_config $options \$argv; end"
+    eval "function __oc_create_bundle; $before __oc_plugin adm_upgrade_bundle create \$argv; end"
 end
 
 function __oc_hook
@@ -151,12 +148,11 @@ function __oc_hook
         else if __oc_find 'adm release mirror' $argv; and __oc_asks_help $__oc_rest
             __oc_real $argv
             set -l code $status
-            echo '${helpNote(mirrorOptions)}' >&2
+            echo '@helpNote@' >&2
             return $code
         else
             __oc_real $argv
         end
     end
 end
-__oc_hook`;
-}
+__oc_hook
