@@ -41,8 +41,8 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
   'test/update/controller/updateRequest.test.ts': [
     [
       'lib/update/controller/updateRequest.ts',
-      'const patch = { metadata: { resourceVersion }, spec',
-      'const patch = { metadata: { uid: resourceVersion === undefined ? undefined : clusterVersion.metadata.uid }, spec',
+      'const patch: ClusterVersionPatch = { metadata: { resourceVersion }, spec',
+      'const patch: ClusterVersionPatch = { metadata: { uid: resourceVersion === undefined ? undefined : clusterVersion.metadata.uid }, spec',
     ],
   ],
   'test/content/registry/transport.test.ts': [
