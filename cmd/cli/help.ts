@@ -119,15 +119,15 @@ export function describeOption([name, option]: [string, Option]): Row {
   const names = short?.length === 1 ? [`-${short}`, ...long.map((each) => `--${each}`)] : [`    --${short ?? ''}`];
   const others = short?.length === 1 ? [] : long.map((each) => `--${each}`);
   const value = option.isTime ? ' duration' : { string: ' string', number: ' int', boolean: '' }[option.type];
-  return [[...names, ...others].join(', ') + value, describe(option)];
+  return [[...names, ...others].join(', ') + value, phraseOf(option)];
 }
 
 /** Returns the name of a positional argument, and its description with its notes. */
 export function describeArgument([name, { required: _, ...option }]: [string, Option]): Row {
-  return [name, describe(option)];
+  return [name, phraseOf(option)];
 }
 
-function describe({ describe: text, choices = [], required, repeatable, default: value, isTime }: Option): string {
+function phraseOf({ describe: text, choices = [], required, repeatable, default: value, isTime }: Option): string {
   const notes = [
     choices.join(', '),
     required ? 'required' : '',

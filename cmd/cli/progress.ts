@@ -93,7 +93,7 @@ export class Progress {
    * space.
    */
   line(now: number, { bar = 0, width = Infinity } = {}): string {
-    const { label, fraction, parts } = this.#describe(now);
+    const { label, fraction, parts } = this.#measureParts(now);
     const percent = fraction === undefined ? '' : ` ${String(Math.floor(fraction * 100)).padStart(3)}%`;
     const head = label.length + percent.length;
     const shown = chooseParts(parts, width - head);
@@ -102,7 +102,7 @@ export class Progress {
     return `${label}${drawn}${percent}${shown.map(({ text }) => text).join('')}`.slice(0, width);
   }
 
-  #describe(now: number): { label: string; fraction: number | undefined; parts: Part[] } {
+  #measureParts(now: number): { label: string; fraction: number | undefined; parts: Part[] } {
     const { counts, fraction } = this;
     if (!counts && this.#moved === 0 && this.#manifests) {
       const { read, images } = this.#manifests;

@@ -1,4 +1,4 @@
-import { RegistryOrigin } from '#bundle/create';
+import { RegistryProvider } from '#bundle/create';
 import { inspectBundle } from '#bundle/inspect';
 import { openBundle, type Bundle } from '#bundle/open';
 import { formatReference, parseReference, type Reference } from '#content/oci';
@@ -111,7 +111,7 @@ async function create(args: BundleArguments, { context, environment }: Session):
       hint: 'Name them with --target-quay, --target-redis and --target-pause.',
     });
   }
-  await using origin = new RegistryOrigin(await openAccess(args, environment), context);
+  await using origin = new RegistryProvider(await openAccess(args, environment), context);
   const images = { quay, redis, pause };
   const result = await createRegistryBundle(
     { version, arch: parseArchitecture(arch), images, output, tool },

@@ -32,13 +32,13 @@ export const command = defineCommand({
     const dryRun = args.dryRun !== 'none' || isUnconfirmed;
     const request = await uninstallRequestOf(args, environment, context.signal);
     const plan = dryRun ? await planUninstall(request) : await uninstallRegistry(request, removeData, context);
-    const words = describe(plan, dryRun, removeData);
+    const words = describePlan(plan, dryRun, removeData);
     const asked = isUnconfirmed ? joinParagraphs(words, askForYes) : words;
     await terminal.printResult(output, { dryRun, removeData, ...plan }, asked);
   },
 });
 
-function describe(plan: UninstallPlan, dryRun: boolean, removeData: boolean): Lines {
+function describePlan(plan: UninstallPlan, dryRun: boolean, removeData: boolean): Lines {
   const done = dryRun ? 'would remove' : 'removed';
   const list = (what: string, names: readonly string[], verb = done): string[] =>
     names.map((name) => `${verb} ${what} ${name}`);

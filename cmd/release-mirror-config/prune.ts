@@ -1,6 +1,6 @@
 import { PluginError, nameSome } from '#errors';
 import { parseDestination, formatPlace } from '#mirroring/mirror';
-import { pruneTarget, type PruneOutcome, type JudgedRelease } from '#mirroring/prune';
+import { pruneTarget, type PruneOutcome, type EvaluatedRelease } from '#mirroring/prune';
 import { formatBytes, joinParagraphs, Lines } from '#text';
 import { openAccess } from '../cli/access.ts';
 import { clusterOpener } from '../cli/clusterAccess.ts';
@@ -123,7 +123,7 @@ function toPlainPruned(outcome: PruneOutcome): object {
   };
 }
 
-function actionOf({ reason, otherTag }: JudgedRelease, { isDone, cluster }: PruneOutcome): string {
+function actionOf({ reason, otherTag }: EvaluatedRelease, { isDone, cluster }: PruneOutcome): string {
   if (reason === 'named') return 'keep';
   if (reason === 'cluster') return `keep: ${cluster?.name ?? 'the cluster'} runs it, ran it or has pinned it`;
   if (reason === 'tagged') return `keep: the tag ${otherTag ?? ''} refers to it too`;

@@ -35,7 +35,7 @@ import {
   namedTrustOptions,
   followLine,
   identifyNamed,
-  requireNamed,
+  requireOneBundle,
 } from './namedBundle.ts';
 import { describeWindow } from './status/statusView.ts';
 
@@ -148,7 +148,7 @@ export const command = defineCommand({
     ['--device=/dev/sdb --digest=sha256:…', 'Allow a bundle on a device of a node'],
   ],
   async run(args, { context, terminal, environment, stdin }) {
-    const named = requireNamed(args);
+    const named = requireOneBundle(args);
     using cluster = await openCluster(args, environment, context, args.dryRun);
     const { request, evidence } = await identifyNamed(cluster, named, args, { context, terminal, stdin });
     const settings = readSettings(args, evidence?.extraImages, context);

@@ -40,11 +40,11 @@ export const command = defineCommand({
   ],
   async run(args, session) {
     const diagnosis = await diagnose(args, session);
-    await session.terminal.printResult(args.output, diagnosis, describe(diagnosis));
+    await session.terminal.printResult(args.output, diagnosis, describeDiagnosis(diagnosis));
   },
 });
 
-function describe({ program, release, plugins, clients, cluster, nodeTools }: Diagnosis): Lines {
+function describeDiagnosis({ program, release, plugins, clients, cluster, nodeTools }: Diagnosis): Lines {
   const { version, commit, runtime, platform, executable } = program;
   const width = Math.max(...[...plugins, ...clients, ...nodeTools].map(({ name }) => name.length));
   const lines = (programs: readonly FoundProgram[]): string[] =>

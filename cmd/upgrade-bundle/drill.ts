@@ -98,10 +98,10 @@ const shown = 10;
 
 /** Formats the results of drills for a person. */
 export function formatDrills(drills: readonly NodeDrill[]): Lines {
-  return joinParagraphs(...drills.map(describe));
+  return joinParagraphs(...drills.map(describeDrill));
 }
 
-function describe({ node, result, reboot, version, seconds, message, pods, asked }: NodeDrill): Lines {
+function describeDrill({ node, result, reboot, version, seconds, message, pods, asked }: NodeDrill): Lines {
   const how = reboot ? 'a reboot' : 'a restart of the container runtime';
   const missing = pods.filter((pod) => pod.seconds === undefined);
   const running = pods.filter((pod) => pod.seconds !== undefined);

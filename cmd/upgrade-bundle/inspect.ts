@@ -60,7 +60,7 @@ const shown = { images: 15, blobs: 5, notes: 5, versions: 5 };
 /** Formats the contents of a bundle for a person; `wide` with all entries of each list. */
 function formatInspection(inspection: ReleaseInspection, wide: boolean): Lines {
   return joinParagraphs(
-    describe(inspection, wide),
+    describeInspection(inspection, wide),
     listReleases(inspection),
     listImages(inspection, wide),
     listShared(inspection, wide),
@@ -74,7 +74,7 @@ function describeReports({ space, key }: NonNullable<ReleaseInspection['reports'
   ].join(', ');
 }
 
-function describe(inspection: ReleaseInspection, wide: boolean): Lines {
+function describeInspection(inspection: ReleaseInspection, wide: boolean): Lines {
   const { path, size, volumes, base, digest, arch, release, previous, tool, totals, images, notes } = inspection;
   const signers = inspection.signatures.flatMap(({ signers: keys }) =>
     keys.map(({ signer, fingerprint }) => `${signer} (${fingerprint})`),

@@ -5,7 +5,7 @@ import {
   atLeast,
   lintSets,
   type LintReport,
-  judgeReport,
+  evaluateReport,
   type LintResult,
   fails,
   makeBaseline,
@@ -96,7 +96,7 @@ export const command = defineCommand({
       lintSets(await readManifestSets(target, access, context), context);
     const report = await read(args.target);
     const against = args.against === undefined ? undefined : await read(args.against);
-    const result = judgeReport(report, against, entries, args.failOn);
+    const result = evaluateReport(report, against, entries, args.failOn);
     await terminal.printResult(args.output, result, {
       words: () => toWords(result),
       junit: () => Lines.split(toJunit(result)),

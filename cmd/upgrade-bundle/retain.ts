@@ -12,7 +12,7 @@ import {
   namedTrustOptions,
   followLine,
   identifyNamed,
-  requireNamed,
+  requireOneBundle,
 } from './namedBundle.ts';
 
 /** `retain`: lets a cluster keep the bundle of the release that it runs. */
@@ -30,7 +30,7 @@ export const command = defineCommand({
     ['--device=/dev/sdb --digest=sha256:…', 'Retain a bundle on a device of a node'],
   ],
   async run(args, { context, terminal, environment, stdin }) {
-    const named = requireNamed(args);
+    const named = requireOneBundle(args);
     using cluster = await openCluster(args, environment, context, args.dryRun);
     const { request, evidence } = await identifyNamed(cluster, named, args, { context, terminal, stdin });
     const retention = await retainBundle(cluster, request);
@@ -45,14 +45,14 @@ export const command = defineCommand({
     const isDone = phase === 'Completed';
     const words = [
       `upgradebundle/${name} ${outcome}${suffixOf(args.dryRun)}`,
-      describe(retention, isDone),
+      describeRetention(retention, isDone),
       ...(isDone || args.dryRun !== 'none' ? [] : [followLine(phase, clusterWords(args))]),
     ];
     await terminal.printResult(args.output, { name, outcome, phase, version, lacking }, new Lines(...words));
   },
 });
 
-function describe({ version, lacking }: Retention, isDone: boolean): string {
+function describeRetention({ version, lacking }: Retention, isDone: boolean): string {
   if (!lacking) {
     const nodes = isDone ? 'Every node has its images pinned' : 'Every node loads and pins its images';
     return `The cluster runs ${version}. ${nodes}, and no copy stays: it has no mirrors (install --mirror).`;

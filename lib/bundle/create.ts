@@ -3,8 +3,8 @@ export type { BaseRequest } from './create/base.ts';
 export type { BundledCatalog, CatalogRequest } from './create/catalogs.ts';
 export { gatherContents } from './create/contents.ts';
 export { createBundle, type CreateResult } from './create/create.ts';
-export { openLocalOrigin } from './create/localOrigin.ts';
-export { RegistryOrigin, type BundleOrigin } from './create/origin.ts';
+export { openLocalProvider } from './create/localProvider.ts';
+export { RegistryProvider, type ReleaseProvider } from './create/releaseProvider.ts';
 export {
   listBundledVersions,
   openReleaseSource,

@@ -1,6 +1,6 @@
 /** The metadata of a bundle, its images, and the configuration that it carries. */
 export { parseConfig, readBundledSignatures, readConfigFolder, type ConfigText } from './metadata/bundledConfig.ts';
-export { judgeConfig, type ConfigVerdict } from './metadata/configCheck.ts';
+export { checkConfig, type ConfigVerdict } from './metadata/configCheck.ts';
 export {
   extraImageTag,
   listContainerImages,

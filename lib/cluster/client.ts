@@ -3,7 +3,7 @@ import type { Json, KubernetesObject } from '#config/manifest';
 import type { Context } from '#context';
 import { ignoring } from '#errors';
 import { fieldsOf, listOf, textOf, type Fields } from '#fields';
-import { ApiError } from './apply/refusals.ts';
+import { ApiError } from './apply/apiErrors.ts';
 import { findTarget, type KubeconfigOptions, type KubeTarget } from './connection/kubeconfig.ts';
 import { Session } from './connection/session.ts';
 import { Exchange, parseTimeout, type ExchangeOptions, Rehearsal, type DryRunMode } from './exchange.ts';

@@ -15,7 +15,7 @@ import type { Context } from '#context';
 import { isPluginError, PluginError } from '#errors';
 import { fieldsAt, fieldsOf, isFields, listOf, textOf, type Fields } from '#fields';
 import { readDuration } from '#waiting';
-import { explainConnection, explainClusterRefusal, parseAnswer } from './apply/refusals.ts';
+import { explainConnection, explainClusterRefusal, parseAnswer } from './apply/apiErrors.ts';
 import type { KubeTarget } from './connection/kubeconfig.ts';
 import type { Access, Session } from './connection/session.ts';
 

@@ -5,7 +5,7 @@ import { explainNetworkError, interrupted } from '#content/http';
 import type { Context } from '#context';
 import { isPluginError, PluginError } from '#errors';
 import { fieldsOf, listOf } from '#fields';
-import { explainConnection, explainClusterRefusal, parseAnswer } from './apply/refusals.ts';
+import { explainConnection, explainClusterRefusal, parseAnswer } from './apply/apiErrors.ts';
 import type { KubeTarget } from './connection/kubeconfig.ts';
 import type { Access, Session } from './connection/session.ts';
 

@@ -4,7 +4,7 @@ import { parseJson } from '#content/oci';
 import { checkInterrupted, type Context } from '#context';
 import { isPluginError, PluginError } from '#errors';
 import { textOf, type Fields } from '#fields';
-import { ApiError } from './apply/refusals.ts';
+import { ApiError } from './apply/apiErrors.ts';
 import type { StoredObject } from './objects/storedObject.ts';
 
 /** The requests that list and watch the objects of one kind. */

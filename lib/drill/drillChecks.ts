@@ -11,7 +11,7 @@ import { readNode, type ClusterNode, isArbiter, isControlPlane } from '#readines
 import { guardsPod, readRunningDrill, runPreflight } from '#readiness/preflight';
 import { shellCommand } from '#text';
 import { agentNamespace } from '#update/record';
-import { type DrillPod, judgePod, readPodImages, type Expectation, type PodImages } from './drillPods.ts';
+import { type DrillPod, checkPod, readPodImages, type Expectation, type PodImages } from './drillPods.ts';
 
 /** What a drill does with its node. */
 export interface DrillMode {
@@ -226,7 +226,7 @@ export class DrillReport {
     const seconds = Math.round((performance.now() - this.#begun) / 100) / 10;
     for (const pod of readPodImages(present, node)) this.#seen.set(`${pod.namespace}/${pod.name}`, pod);
     for (const pod of this.pods) {
-      const obstacle = judgePod(pod, present, this.pods, node, expectation);
+      const obstacle = checkPod(pod, present, this.pods, node, expectation);
       // A pod that crashes later does not run again.
       if (obstacle !== undefined) this.#running.delete(pod);
       else if (!this.#running.has(pod)) this.#running.set(pod, seconds);

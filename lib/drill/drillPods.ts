@@ -57,7 +57,7 @@ function imagesOf(pod: StoredObject): PodImages {
 }
 
 /** Returns why a pod of before does not run again; undefined if it does. */
-export function judgePod(
+export function checkPod(
   before: DrillPod,
   pods: readonly StoredObject[],
   all: readonly DrillPod[],

@@ -1,6 +1,6 @@
 import { stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
-import { type ConfigVerdict, judgeConfig, parseConfig, type ConfigText } from '#bundle/metadata';
+import { type ConfigVerdict, checkConfig, parseConfig, type ConfigText } from '#bundle/metadata';
 import { holdsTar, openBundle, checkSigned, type VerifyTrust, verifyUntrusted } from '#bundle/open';
 import { applyManifests, type ApplyOptions, type ApplyOutcome } from '#cluster/apply';
 import type { Cluster } from '#cluster/client';
@@ -206,7 +206,7 @@ async function checkSignatureFolder(
   const subject = { digests: new Map<never, never>(), repositories: new Set<never>() };
   const good = await verifyUntrusted(config.signatures, subject.digests, [], trust, context);
   const bundle = { form: 'directory', described: false, metadata: { signatures: {}, extraImages: [] } } as const;
-  const { signatures, problems } = judgeConfig(bundle, config, subject, { good, lenient: false });
+  const { signatures, problems } = checkConfig(bundle, config, subject, { good, lenient: false });
   const message = firstMessage(problems);
   if (message === undefined) return signatures;
   throw new PluginError('untrusted', `${folder} is neither a bundle nor a mirror directory: ${message}`, {

@@ -15,8 +15,8 @@ import { startRegistry, type TestRegistry } from '../fakes/registry/registry.ts'
 import { repack } from '../support/archive/repack.ts';
 import { makeAuthority, type Authority } from '../support/certificates.ts';
 import { flipByte, makeBundle, type TestBundle } from '../support/content/bundle.ts';
-import { openOrigin } from '../support/content/origin.ts';
 import { manifestsOf, pullByPeer, sizesOf } from '../support/content/peerPull.ts';
+import { openProvider } from '../support/content/provider.ts';
 import { makeContext } from '../support/context.ts';
 import { basicUser, startDockerRegistry, type DockerRegistry } from '../support/dockerRegistry.ts';
 import { requirePeer, runSuccessfully, type RunResult } from '../support/peers.ts';
@@ -147,11 +147,11 @@ describe('pushBundle', () => {
       );
       expect(await tagsOf(`${registry.host}/rich/release`)).to.include.members(expected);
       // This registry has no referrers API.
-      const origin = openOrigin(makeContext());
+      const provider = openProvider(makeContext());
       const { digest } = rich.release;
-      const source = origin.sourceOf({ registry: registry.host, repository: 'rich/release', digest });
+      const source = provider.sourceOf({ registry: registry.host, repository: 'rich/release', digest });
       const { attachments } = await new ImageGraphReader().read(source, digest);
-      await origin[Symbol.asyncDispose]();
+      await provider[Symbol.asyncDispose]();
       expect([...attachments.keys()]).to.deep.equal(expected.slice(0, 4));
       const verified = await executeProgram(program, ['verify', rich.path, ...trustingOptions(rich)]);
       expect(verified.stdout).to.include('2 sigstore signatures, 2 attestations, 2 SBOMs, 2 lists of referrers');

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { expect } from 'chai';
+import { ApiError } from '../../lib/cluster/apply/apiErrors.ts';
 import { applyManifests } from '../../lib/cluster/apply/apply.ts';
-import { ApiError } from '../../lib/cluster/apply/refusals.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
 import type { ConfigManifest, KubernetesObject } from '../../lib/config/manifest.ts';
 import { makeContext } from '../support/context.ts';

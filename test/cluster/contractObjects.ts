@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { expect } from 'chai';
-import { ApiError } from '../../lib/cluster/apply/refusals.ts';
+import { ApiError } from '../../lib/cluster/apply/apiErrors.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
 import type { KubernetesObject } from '../../lib/config/manifest.ts';
 import { isPluginError, messageOf, PluginError, type ErrorCode } from '../../lib/errors.ts';

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import type { StoredObject } from '../../lib/cluster/objects/storedObject.ts';
 import { checkDrain, checkNodes } from '../../lib/drill/drillChecks.ts';
-import { judgePod, readDrillPods } from '../../lib/drill/drillPods.ts';
+import { checkPod, readDrillPods } from '../../lib/drill/drillPods.ts';
 import { runningDrillAnnotation } from '../../lib/readiness/preflight/drillRecord.ts';
 import { node, pod } from '../fakes/cluster/site.ts';
 import type { Json } from '../fakes/kubernetes/apiPatch.ts';
@@ -121,7 +121,7 @@ describe('checkDrain', () => {
   });
 });
 
-describe('judgePod', () => {
+describe('checkPod', () => {
   const dns = ready(pod('dns-1', 'x', {}, 'DaemonSet/dns'));
   const web = ready(pod('web-1', 'shop', {}, 'ReplicaSet/web'));
   const other = ready(pod('web-2', 'shop', {}, 'ReplicaSet/web'));
@@ -129,7 +129,7 @@ describe('judgePod', () => {
   const judge = (index: number, present: StoredObject[], reboot: boolean, drained = reboot): string | undefined => {
     const before = all[index];
     if (!before) throw new Error('there is no such pod');
-    return judgePod(before, present, all, 'worker-0', { reboot, drained });
+    return checkPod(before, present, all, 'worker-0', { reboot, drained });
   };
 
   it('waits for new containers of pods that belong to the node, after a reboot', () => {

@@ -1,27 +1,27 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import type { BundleOrigin } from '../../lib/bundle/create/origin.ts';
+import type { ReleaseProvider } from '../../lib/bundle/create/releaseProvider.ts';
 import { findRelease, loadRelease, type SignedRelease, type TrustRequest } from '../../lib/release/load.ts';
 import { openWorkshop, type Workshop } from '../support/content/creation.ts';
-import { openOrigin } from '../support/content/origin.ts';
+import { openProvider } from '../support/content/provider.ts';
 import { makeContext, type TestContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 import { signDigest } from '../support/release/signing.ts';
 
 describe('findRelease', () => {
   let workshop: Workshop;
-  let origin: BundleOrigin;
+  let provider: ReleaseProvider;
   before(async () => {
     workshop = await openWorkshop();
-    origin = openOrigin(makeContext());
+    provider = openProvider(makeContext());
   });
   after(async () => {
-    await origin[Symbol.asyncDispose]();
+    await provider[Symbol.asyncDispose]();
     await workshop.close();
   });
   const find = (request: Parameters<typeof findRelease>[0]) =>
-    findRelease(request, (reference) => origin.sourceOf(reference));
+    findRelease(request, (reference) => provider.sourceOf(reference));
   const repository = (): string => `${workshop.release.registry}/${workshop.release.releaseRepository}`;
 
   it('finds a release by version and architecture, by tag and by digest', async () => {
@@ -62,25 +62,25 @@ describe('findRelease', () => {
 
 describe('loadRelease', () => {
   let workshop: Workshop;
-  let origin: BundleOrigin;
+  let provider: ReleaseProvider;
   let context: TestContext;
   afterEach(async () => {
-    await origin[Symbol.asyncDispose]();
+    await provider[Symbol.asyncDispose]();
     await workshop.close();
   });
   const open = async (options: Parameters<typeof openWorkshop>[0] = {}): Promise<void> => {
     workshop = await openWorkshop(options);
     context = makeContext();
-    origin = openOrigin(context);
+    provider = openProvider(context);
   };
   const load = async (changes: Partial<TrustRequest> = {}, wanted = {}): Promise<SignedRelease> => {
-    const found = await findRelease({ image: workshop.release.pullspec }, (reference) => origin.sourceOf(reference));
+    const found = await findRelease({ image: workshop.release.pullspec }, (reference) => provider.sourceOf(reference));
     const trust: TrustRequest = {
       keyrings: [],
       fingerprints: [workshop.key.fingerprint],
       known: new Map(),
       allowUnsigned: false,
-      fetchFile: origin.fetchFile,
+      fetchFile: provider.fetchFile,
       ...changes,
     };
     return loadRelease(found, wanted, trust, context);

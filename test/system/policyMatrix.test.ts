@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { createBundle } from '../../lib/bundle/create/create.ts';
-import { openLocalOrigin } from '../../lib/bundle/create/localOrigin.ts';
+import { openLocalProvider } from '../../lib/bundle/create/localProvider.ts';
 import { identifyBundle } from '../../lib/bundle/open/identity.ts';
 import { openBundle } from '../../lib/bundle/open/open.ts';
 import { verifyBundle } from '../../lib/bundle/verify/verify.ts';
@@ -97,7 +97,7 @@ describe('a sigstore signature, in each use of a bundle', () => {
   async function create(path: string): Promise<void> {
     const settings = { insecure: true, environment: {}, maxPerRegistry: 6, userAgent: 'test' };
     const credentials = new Credentials({ environment: {}, home: '/nonexistent' });
-    await using origin = await openLocalOrigin(
+    await using origin = await openLocalProvider(
       path,
       { settings, credentials, mirrors: new MirrorSets() },
       makeContext(),

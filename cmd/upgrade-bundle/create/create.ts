@@ -1,5 +1,5 @@
 import { basename } from 'node:path';
-import { createBundle, type CreateResult, openLocalOrigin, RegistryOrigin } from '#bundle/create';
+import { createBundle, type CreateResult, openLocalProvider, RegistryProvider } from '#bundle/create';
 import type { BundleBase, BundledRelease } from '#bundle/metadata';
 import { checkDevice, writeDevice } from '#node/media';
 import { listOtherKeys, loadExpectedKeys, type ExpectedKeys } from '#release/sigstore';
@@ -81,11 +81,11 @@ async function runCreate(
     ...context,
     onEvent: terminal.transfer(args.fromDir === undefined ? 'Downloading' : 'Copying'),
   };
-  await using origin = await (args.fromDir === undefined
-    ? new RegistryOrigin(access, downloading)
-    : openLocalOrigin(args.fromDir, access, downloading));
-  const request = await createRequestOf(args, { images, site }, origin, context);
-  const result = await createBundle(request, origin, downloading);
+  await using provider = await (args.fromDir === undefined
+    ? new RegistryProvider(access, downloading)
+    : openLocalProvider(args.fromDir, access, downloading));
+  const request = await createRequestOf(args, { images, site }, provider, context);
+  const result = await createBundle(request, provider, downloading);
   for (const text of listOtherKeys(result.policies ?? [], expectedKeys)) context.log('warn', text);
   const { path, digest } = result;
   if (device && digest && args.dryRun === 'none') {
@@ -109,7 +109,7 @@ function formatCreated(result: CreateResult, keys: ExpectedKeys, args: CreateArg
       : isUnread
         ? ['Verify every byte of it', `  ${formatVerify(shellWord(result.path), args, (file) => file)}`]
         : [];
-  return new Lines(describe(result, keys, fromDir !== undefined), ...next);
+  return new Lines(describeResult(result, keys, fromDir !== undefined), ...next);
 }
 
 /** Returns the result of `create` as plain data. */
@@ -144,7 +144,7 @@ function toPlainRelease({ version, release, risks, bytes }: BundledRelease): obj
   return { version, release, risks, bytes };
 }
 
-function describe(
+function describeResult(
   { path, outcome, digest, isRead, fetched, metadata, policies, catalogs = [], osImageStreams }: CreateResult,
   expectedKeys: ExpectedKeys,
   isLocal: boolean,

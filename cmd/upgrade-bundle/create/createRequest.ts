@@ -1,4 +1,4 @@
-import { type BaseRequest, type BundleOrigin, type CreateRequest, planReleases, heldImagesOf } from '#bundle/create';
+import { type BaseRequest, type ReleaseProvider, type CreateRequest, planReleases, heldImagesOf } from '#bundle/create';
 import { parseSiteReport, siteReportLimit, type SiteReport } from '#config/siteReport';
 import { isUpdateReport, updateReportLimits } from '#config/updateReport';
 import { readSmallFile } from '#content/files';
@@ -101,17 +101,17 @@ export async function checkPatch(
 export async function createRequestOf(
   args: CreateArguments,
   { images, site }: { readonly images: readonly string[]; readonly site: SiteReport | undefined },
-  origin: BundleOrigin,
+  provider: ReleaseProvider,
   context: Context,
 ): Promise<CreateRequest> {
   return {
-    ...(await requestReleases(args, site, origin, context)),
+    ...(await requestReleases(args, site, provider, context)),
     extraImages: [...args.extraImage, ...images],
     operators: requestOperators(args),
     site,
     output: args.output,
     trust: trustOf(args),
-    base: args.base === undefined ? heldOf(args, site) : baseOf(args.base, args, origin),
+    base: args.base === undefined ? heldOf(args, site) : baseOf(args.base, args, provider),
     volumeSize: args.volumeSize === undefined ? undefined : parseSize(args.volumeSize),
     reports: await reportsOf(args),
     dryRun: args.dryRun !== 'none',
@@ -123,15 +123,15 @@ export async function createRequestOf(
 async function requestReleases(
   args: CreateArguments,
   site: SiteReport | undefined,
-  origin: BundleOrigin,
+  provider: ReleaseProvider,
   context: Context,
 ): Promise<Pick<CreateRequest, 'releases' | 'risks'>> {
   const { release = '', version = release, arch, releaseImage, pathFrom, graphUrl, acceptRisk } = args;
   if (releaseImage !== undefined)
     return { releases: [{ image: releaseImage, ...(arch !== undefined && { arch: architectureOf(args) }) }] };
-  const place = { arch: architectureOf(args), repository: repositoryOf(args, origin) };
+  const place = { arch: architectureOf(args), repository: repositoryOf(args, provider) };
   const choice = { text: version, from: pathFrom, ranges: readChannelRanges(args) };
-  const planned = await planReleases(choice, { ...place, graphUrl, site, acceptRisk }, origin, context);
+  const planned = await planReleases(choice, { ...place, graphUrl, site, acceptRisk }, provider, context);
   const [first = '', ...others] = planned.versions;
   const releases = [{ version: first, ...place }, ...others.map((each) => ({ version: each, ...place }))] as const;
   return { releases, risks: planned.risks };
@@ -149,8 +149,8 @@ function architectureOf({ arch = 'x86_64' }: CreateArguments): Architecture {
   return parseArchitecture(arch);
 }
 
-function repositoryOf({ releaseRepository }: CreateArguments, origin: BundleOrigin): string {
-  return releaseRepository ?? origin.repository ?? usualRepository;
+function repositoryOf({ releaseRepository }: CreateArguments, provider: ReleaseProvider): string {
+  return releaseRepository ?? provider.repository ?? usualRepository;
 }
 
 /** Returns the images that a site has, to leave them out; undefined for all, and for a bundle of its own release. */
@@ -161,7 +161,7 @@ function heldOf({ includeHeld, version, release, releaseImage }: CreateArguments
 }
 
 /** Returns the base of a delta bundle. A version is searched where the release is; other texts are paths. */
-function baseOf(base: string, args: CreateArguments, origin: BundleOrigin): BaseRequest {
+function baseOf(base: string, args: CreateArguments, provider: ReleaseProvider): BaseRequest {
   if (!isVersion(base)) return { path: base };
-  return { version: parseVersion(base), arch: architectureOf(args), repository: repositoryOf(args, origin) };
+  return { version: parseVersion(base), arch: architectureOf(args), repository: repositoryOf(args, provider) };
 }

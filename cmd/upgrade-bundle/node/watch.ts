@@ -90,10 +90,10 @@ async function checkDevices(
 function tell(event: MediaEvent, print: (line: string) => void, context: Context): void {
   switch (event.event) {
     case 'found':
-      print(`found    ${describe(event)}`);
+      print(`found    ${describeBundle(event)}`);
       break;
     case 'removed':
-      print(`removed  ${describe(event)}`);
+      print(`removed  ${describeBundle(event)}`);
       break;
     case 'rejected':
       context.log('warn', `${event.path} on ${event.device}: ${event.reason}`);
@@ -104,7 +104,7 @@ function tell(event: MediaEvent, print: (line: string) => void, context: Context
   }
 }
 
-function describe({ device, path, version, arch, size, volumes, base, label }: FoundBundle): string {
+function describeBundle({ device, path, version, arch, size, volumes, base, label }: FoundBundle): string {
   const delta = base === undefined ? '' : `, a delta to ${base}`;
   const split = volumes > 1 ? ` in ${volumes} volumes` : '';
   const where = path === device ? path : `${path} on ${device}${label === undefined ? '' : ` (${label})`}`;

@@ -88,19 +88,20 @@ export function describeDelta({ heldBySite }: Pick<VerifyReport, 'heldBySite'>, 
 export function listProblems({ word, problems, reason }: Verdict, base: string | undefined): string[] {
   if (word === 'Incomplete' && reason.startsWith('needs base')) {
     const count = formatCount(problems.length, 'blob');
-    return [describe('missing', `${count} of the base ${base ?? ''}`, [])];
+    return [describeProblems('missing', `${count} of the base ${base ?? ''}`, [])];
   }
   const groups = Object.values(Object.groupBy(problems, ({ kind, subject }) => `${kind} ${subject}`));
   const lines = groups.flatMap((group) => {
-    if (group.length <= 5) return group.map((problem) => describe(problem.kind, problem.message, problem.images));
+    if (group.length <= 5)
+      return group.map((problem) => describeProblems(problem.kind, problem.message, problem.images));
     const [{ kind, subject } = { kind: '', subject: '' }] = group;
     const images = [...new Set(group.flatMap((problem) => problem.images))];
-    return [describe(kind, `${group.length} ${subject}s`, images)];
+    return [describeProblems(kind, `${group.length} ${subject}s`, images)];
   });
   return lines.length === problems.length ? lines : [...lines, `  (-o json lists all ${problems.length} of them)`];
 }
 
-function describe(kind: string, what: string, images: readonly string[]): string {
+function describeProblems(kind: string, what: string, images: readonly string[]): string {
   const some = images.slice(0, 5).join(', ');
   const others = images.length > 5 ? ` and ${images.length - 5} more images` : '';
   return `  ${kind.padEnd(12)} ${what}${some === '' ? '' : `, needed by ${some}${others}`}`;

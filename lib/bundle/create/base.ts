@@ -10,7 +10,7 @@ import type { BlobRecord, BundleBase } from '../metadata/metadata.ts';
 import { entryKindOf } from '../open/bundle.ts';
 import { openBundle } from '../open/open.ts';
 import { gatherContents, type Contents } from './contents.ts';
-import type { BundleOrigin } from './origin.ts';
+import type { ReleaseProvider } from './releaseProvider.ts';
 
 /** The base of a delta bundle: a bundle or mirror directory, or a release whose manifests list its blobs. */
 export type BaseRequest =
@@ -40,10 +40,10 @@ export interface Base extends Omit<BundleBase, 'blobs' | 'images'> {
 export async function readBase(
   request: BaseRequest,
   references: readonly Reference[],
-  origin: BundleOrigin,
+  provider: ReleaseProvider,
   context: Context,
 ): Promise<Base> {
-  const base = await readAny(request, origin, context);
+  const base = await readAny(request, provider, context);
   if (references.some(({ digest = '' }) => base.release.endsWith(`@${digest}`))) {
     throw new PluginError('usage', `the base is ${base.version}, a release of the delta bundle itself`, {
       hint: 'Give the version that the cluster runs now, or a bundle of it.',
@@ -91,20 +91,22 @@ function chooseImages(
   return Object.fromEntries(chosen.filter(([, own]) => own.length > 0).sort());
 }
 
-function readAny(request: BaseRequest, origin: BundleOrigin, context: Context): Promise<Base> {
+function readAny(request: BaseRequest, provider: ReleaseProvider, context: Context): Promise<Base> {
   if ('path' in request) return readBundle(request.path, context);
-  return 'images' in request ? readHeld(request, origin, context) : readRelease(request, origin, context);
+  return 'images' in request ? readHeld(request, provider, context) : readRelease(request, provider, context);
 }
 
 /** Reads the manifests of images at a site. Skips unreadable images, such as images of the site itself. */
-async function readHeld({ images, ...base }: HeldImages, origin: BundleOrigin, context: Context): Promise<Base> {
+async function readHeld({ images, ...base }: HeldImages, provider: ReleaseProvider, context: Context): Promise<Base> {
   context.log('info', `reading the manifests of ${images.length} images that the site has`);
   const blobsByImage = new Map<string, ReadonlySet<Digest>>();
   const read = async (image: string): Promise<void> => {
     const { digest, ...reference } = parseReference(image);
     const references = digest ? [{ name: image, tag: '', reference: { ...reference, digest } }] : [];
     try {
-      const contents = await gatherContents(references, (each) => origin.sourceOf(each), { onEvent: () => undefined });
+      const contents = await gatherContents(references, (each) => provider.sourceOf(each), {
+        onEvent: () => undefined,
+      });
       blobsByImage.set(image, new Set(contents.blobs.keys()));
     } catch (error) {
       context.log('debug', `${image} of the site is not compared: ${asFailure(error).message}`);
@@ -126,10 +128,10 @@ async function readBundle(path: string, context: Context): Promise<Base> {
 
 async function readRelease(
   request: Exclude<BaseRequest, { path: string } | HeldImages>,
-  origin: BundleOrigin,
+  provider: ReleaseProvider,
   context: Context,
 ): Promise<Base> {
-  const sourceOf = (reference: Reference): ReturnType<BundleOrigin['sourceOf']> => origin.sourceOf(reference);
+  const sourceOf = (reference: Reference): ReturnType<ReleaseProvider['sourceOf']> => provider.sourceOf(reference);
   const { reference, descriptor, source } = await findRelease(request, sourceOf);
   context.log('info', `reading the manifests of the base ${formatReference(reference)}`);
   const release = await readPayload(source, descriptor, request, context);

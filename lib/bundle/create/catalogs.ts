@@ -13,7 +13,7 @@ import { listBelow } from '#text';
 import { resolveExtraImage, resolveExtraImages, type ExtraImage } from '../metadata/images.ts';
 import type { SkippedImage } from '../metadata/metadata.ts';
 import type { StoredBlob } from './contents.ts';
-import type { BundleOrigin } from './origin.ts';
+import type { ReleaseProvider } from './releaseProvider.ts';
 
 /** The catalogs and the operators to add to a bundle. */
 export interface CatalogRequest {
@@ -51,23 +51,23 @@ export interface ExtraContent {
   /** The images of operators that are left out. */
   readonly skipped: readonly SkippedImage[];
   readonly config: readonly ConfigManifest[];
-  /** The origin of the bundle, with the filtered catalogs. */
-  readonly origin: BundleOrigin;
+  /** The provider of the bundle, with the filtered catalogs. */
+  readonly provider: ReleaseProvider;
 }
 
 /**
  * Finds the extra images of a bundle. Reads catalogs, selects operators with the operators that they need, and builds a
  * catalog image of each. Throws `usage` for a catalog without operators, and `not-found` for an operator that no catalog
  * has. Throws `partial` for images of operators that cannot be used, of which a single one keeps its code. Also throws the
- * errors of the origin.
+ * errors of the provider.
  */
 export async function gatherExtraContent(
   { extraImages, operators: request = { catalogs: [], operators: [] }, site }: AdditionsRequest,
   arch: Architecture,
-  origin: BundleOrigin,
+  provider: ReleaseProvider,
   context: Context,
 ): Promise<ExtraContent> {
-  const chosen = await assignOperators(request, site?.operators ?? [], arch, origin, context);
+  const chosen = await assignOperators(request, site?.operators ?? [], arch, provider, context);
   const catalogs: BundledCatalog[] = [];
   const derived = new Map<Digest, DerivedImage>();
   const images = new Map<string, OperatorImage>();
@@ -85,7 +85,7 @@ export async function gatherExtraContent(
       }
     for (const words of filtered.selection.missing) context.log('warn', `${pullspec} lacks an operator: ${words}`);
   }
-  const extended = new CatalogOrigin(origin, derived);
+  const extended = new CatalogProvider(provider, derived);
   const { usable, skipped } = await checkOperatorImages(images, extended, request.skipMissing ?? false, context);
   return {
     catalogs,
@@ -95,7 +95,7 @@ export async function gatherExtraContent(
       catalogSourceManifest(name, image),
       clusterCatalogManifest(name, image),
     ]),
-    origin: extended,
+    provider: extended,
   };
 }
 
@@ -111,7 +111,7 @@ const unusable = ['invalid-reference', 'invalid-manifest', 'not-found', 'unautho
  */
 async function checkOperatorImages(
   images: ReadonlyMap<string, OperatorImage>,
-  origin: Pick<BundleOrigin, 'sourceOf'>,
+  provider: Pick<ReleaseProvider, 'sourceOf'>,
   skipMissing: boolean,
   context: Context,
 ): Promise<{ readonly usable: (Reference & { readonly digest: Digest })[]; readonly skipped: SkippedImage[] }> {
@@ -119,7 +119,7 @@ async function checkOperatorImages(
   const failed: { readonly named: SkippedImage; readonly failure: PluginError }[] = [];
   const check = async ([image, owner]: [string, OperatorImage]): Promise<void> => {
     try {
-      usable.push(await resolveExtraImage(image, origin));
+      usable.push(await resolveExtraImage(image, provider));
     } catch (error) {
       if (!isPluginError(error) || !unusable.some((code) => code === error.code)) throw error;
       failed.push({ named: { image, ...owner, operators: [...new Set(owner.operators)].sort() }, failure: error });
@@ -165,7 +165,7 @@ async function assignOperators(
   { catalogs, operators }: CatalogRequest,
   siteOperators: readonly SiteOperator[],
   arch: Architecture,
-  origin: BundleOrigin,
+  provider: ReleaseProvider,
   context: Context,
 ): Promise<ReadonlyMap<NamedCatalog, OperatorRequest[]>> {
   const assigned = new Map<NamedCatalog, OperatorRequest[]>();
@@ -173,7 +173,7 @@ async function assignOperators(
     context.log('info', `reading the catalog ${pullspec}`);
     const { registry, repository, tag = 'latest', digest } = parseReference(pullspec);
     const reference = { registry, repository };
-    const source = origin.sourceOf({ ...reference, ...(digest && { digest }) });
+    const source = provider.sourceOf({ ...reference, ...(digest && { digest }) });
     const root = await source.resolve(digest ?? tag).catch((error: unknown) => {
       if (!isPluginError(error) || error.code === 'interrupted') throw error;
       const { code, message, hint, settings } = error;
@@ -209,17 +209,17 @@ function warnOfTags(images: readonly string[], context: Context): void {
   }
 }
 
-/** An origin that also has images that were built for the bundle. */
-class CatalogOrigin implements BundleOrigin {
-  readonly #base: BundleOrigin;
+/** A provider that also has images that were built for the bundle. */
+class CatalogProvider implements ReleaseProvider {
+  readonly #base: ReleaseProvider;
   readonly #derived: ReadonlyMap<Digest, DerivedImage>;
 
-  constructor(base: BundleOrigin, derived: ReadonlyMap<Digest, DerivedImage>) {
+  constructor(base: ReleaseProvider, derived: ReadonlyMap<Digest, DerivedImage>) {
     this.#base = base;
     this.#derived = derived;
   }
 
-  get signatures(): BundleOrigin['signatures'] {
+  get signatures(): ReleaseProvider['signatures'] {
     return this.#base.signatures;
   }
 

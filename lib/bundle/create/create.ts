@@ -16,7 +16,7 @@ import { subtractBase, readBase } from './base.ts';
 import { gatherExtraContent, type ExtraContent, type BundledCatalog } from './catalogs.ts';
 import { gatherContents, warnOfImages, type Contents } from './contents.ts';
 import { checkExisting, reuseBundle } from './existing.ts';
-import type { BundleOrigin } from './origin.ts';
+import type { ReleaseProvider } from './releaseProvider.ts';
 import { listWanted, loadReleases, measureReleases, readVerifiedPayloads, type WantedReleases } from './releases.ts';
 import type { CreateRequest } from './request.ts';
 import { checkReleasePath, checkSite, warnOfSpace } from './siteCheck.ts';
@@ -54,32 +54,32 @@ export interface CreateResult {
  */
 export async function createBundle(
   request: CreateRequest,
-  origin: BundleOrigin,
+  provider: ReleaseProvider,
   context: Context,
 ): Promise<CreateResult> {
   try {
-    return await create(request, origin, context);
+    return await create(request, provider, context);
   } catch (error) {
     throw withAdvice(error);
   }
 }
 
-async function create(request: CreateRequest, source: BundleOrigin, context: Context): Promise<CreateResult> {
+async function create(request: CreateRequest, source: ReleaseProvider, context: Context): Promise<CreateResult> {
   const plan = await planBundle(request, source, context);
   if ('outcome' in plan) return plan;
-  const { path, contents, layout, origin, ...details } = plan;
+  const { path, contents, layout, provider, ...details } = plan;
   const { metadata } = layout;
   const bytes = sumSizes(metadata.blobs);
   if (request.site) warnOfSpace(request.site, bytes, context);
   if (request.dryRun) return { path, outcome: 'planned', metadata, fetched: bytes, ...details };
-  await using reused = await reuseBundle(path, contents, origin, context);
-  const { digests, fetched } = await writeBundle(path, layout, contents, {}, reused ?? origin, context);
+  await using reused = await reuseBundle(path, contents, provider, context);
+  const { digests, fetched } = await writeBundle(path, layout, contents, {}, reused ?? provider, context);
   const { digest } = digests;
   return { path, outcome: 'created', metadata, digest, fetched: fetched - (reused?.reused ?? 0), ...details };
 }
 
 /** Reads everything but blobs, and checks it. Returns the finished bundle if there is one. Writes no bundle. */
-async function planBundle(request: CreateRequest, source: BundleOrigin, context: Context) {
+async function planBundle(request: CreateRequest, source: ReleaseProvider, context: Context) {
   await checkFolder(request.output, request.dryRun);
   const foundReleases: FoundRelease[] = [];
   for (const each of request.releases)
@@ -117,7 +117,7 @@ async function planBundle(request: CreateRequest, source: BundleOrigin, context:
   // For a release by image, the version is known only now.
   const additions = extraContent ?? (await gatherFor(arch));
   const finished = requestedReleases ? undefined : await findExisting(path, additions);
-  const { config, catalogs, origin } = additions;
+  const { config, catalogs, provider } = additions;
   const extraImages = selectExtraImages(additions.images, releases);
   checkReleasePath(releases, context);
   if (request.site) checkSite(request.site, releases, catalogs, context);
@@ -125,13 +125,13 @@ async function planBundle(request: CreateRequest, source: BundleOrigin, context:
 
   const lists = listImages(signed, extraImages);
   context.log('info', `reading the manifests of ${lists.flat().length} images`);
-  const sourceOf = (reference: Reference): ContentSource => origin.sourceOf(reference);
+  const sourceOf = (reference: Reference): ContentSource => provider.sourceOf(reference);
   const gathered = await gatherContents(lists.flat(), sourceOf, context);
   warnOfImages(gathered.notAttached ?? [], context);
   const streams = await Promise.all(releases.map((release) => readStreamsOf(release, sourceOf, context)));
   const needed = streams.filter((each) => each !== undefined);
   const judged = releases.map((release, index) => ({ release, images: lists[index] ?? [] }));
-  const { contents: checked, policies } = await checkContents(gathered, judged, origin, context);
+  const { contents: checked, policies } = await checkContents(gathered, judged, provider, context);
   requireVerified(policies, references.map(formatReference).join(', '), request.trust.allowUnsigned, context);
   const { contents, leftOut } = subtractBase(checked, base);
   if (base && !leftOut) {
@@ -157,7 +157,7 @@ async function planBundle(request: CreateRequest, source: BundleOrigin, context:
   const split = volumeSize === undefined ? undefined : { name: basename(path), volumeSize };
   const layout = layOutBundle(facts, contents, [...signed.flatMap(signatureManifests), ...config], split);
   const osImageStreams = needed.length > 0 && { osImageStreams: needed };
-  return { path, contents, layout, origin, policies, catalogs, ...osImageStreams };
+  return { path, contents, layout, provider, policies, catalogs, ...osImageStreams };
 }
 
 /**
@@ -202,13 +202,13 @@ const keptLimit = 16 * 1024 * 1024;
 
 /**
  * Checks the images of each release of a bundle against the image policies of that release, before large blobs are
- * fetched. Reads only the signatures from the origin, each once, and adds them to the returned contents. Throws the
- * errors of the origin.
+ * fetched. Reads only the signatures from the provider, each once, and adds them to the returned contents. Throws the
+ * errors of the provider.
  */
 async function checkContents(
   contents: Contents,
   releases: readonly { readonly release: Pick<Release, 'imagePolicies'>; readonly images: readonly BundleImage[] }[],
-  origin: BundleOrigin,
+  provider: ReleaseProvider,
   context: Context,
 ): Promise<{ readonly contents: Contents; readonly policies: readonly NamedResult[] }> {
   const judged = releases.filter(({ release }) => release.imagePolicies.length > 0);
@@ -222,7 +222,7 @@ async function checkContents(
     readPayload: async ({ reference }, descriptor) => {
       const kept = payloads.get(descriptor.digest);
       if (kept) return kept;
-      const payload = await readContent(origin.sourceOf(reference), descriptor, descriptor.size);
+      const payload = await readContent(provider.sourceOf(reference), descriptor, descriptor.size);
       if (payload.length <= room) {
         payloads.set(descriptor.digest, payload);
         room -= payload.length;

@@ -17,7 +17,7 @@ import { describeVolumes } from '../open/split.ts';
 import { verifyBundle } from '../verify/verify.ts';
 import type { Base } from './base.ts';
 import type { Contents, StoredBlob } from './contents.ts';
-import type { BundleOrigin } from './origin.ts';
+import type { ReleaseProvider } from './releaseProvider.ts';
 import type { CreateRequest } from './request.ts';
 
 interface ExpectedBundle {
@@ -141,46 +141,46 @@ function formOf(volumes: BundleMetadata['volumes']): string {
 /** The number of blobs to copy in parallel. */
 const parallelCopies = 3;
 
-/** An origin that copies blobs from a finished bundle, and fetches only the others. */
-class ReusedBundle implements BundleOrigin {
+/** A provider that copies blobs from a finished bundle, and fetches only the others. */
+class ReusedBundle implements ReleaseProvider {
   readonly held: ReadonlySet<Digest>;
   /** The bytes that were copied from the bundle. */
   reused = 0;
   readonly #bundle: Bundle;
-  readonly #origin: BundleOrigin;
+  readonly #provider: ReleaseProvider;
   readonly #context: Context;
   readonly #limiter = new RequestLimiter(parallelCopies);
 
-  constructor(bundle: Bundle, held: readonly BlobRecord[], origin: BundleOrigin, context: Context) {
+  constructor(bundle: Bundle, held: readonly BlobRecord[], provider: ReleaseProvider, context: Context) {
     this.held = new Set(held.map(({ digest }) => digest));
     this.#bundle = bundle;
-    this.#origin = origin;
+    this.#provider = provider;
     this.#context = context;
   }
 
-  get signatures(): BundleOrigin['signatures'] {
-    return this.#origin.signatures;
+  get signatures(): ReleaseProvider['signatures'] {
+    return this.#provider.signatures;
   }
 
   get isLocal(): boolean {
-    return this.#origin.isLocal === true;
+    return this.#provider.isLocal === true;
   }
 
-  get fetchFile(): BundleOrigin['fetchFile'] {
-    return this.#origin.fetchFile;
+  get fetchFile(): ReleaseProvider['fetchFile'] {
+    return this.#provider.fetchFile;
   }
 
-  sourceOf(...of: Parameters<BundleOrigin['sourceOf']>): ReturnType<BundleOrigin['sourceOf']> {
-    return this.#origin.sourceOf(...of);
+  sourceOf(...of: Parameters<ReleaseProvider['sourceOf']>): ReturnType<ReleaseProvider['sourceOf']> {
+    return this.#provider.sourceOf(...of);
   }
 
   async fetchBlob(blob: StoredBlob, writer: ArchiveWriter, onProgress: (present: number) => void): Promise<void> {
     if (!this.held.has(blob.descriptor.digest) || !(await this.#copy(blob, writer))) {
-      await this.#origin.fetchBlob(blob, writer, onProgress);
+      await this.#provider.fetchBlob(blob, writer, onProgress);
     }
   }
 
-  /** Closes the bundle, and not the other origin. */
+  /** Closes the bundle, and not the other provider. */
   [Symbol.asyncDispose](): Promise<void> {
     return this.#bundle[Symbol.asyncDispose]();
   }
@@ -211,7 +211,7 @@ class ReusedBundle implements BundleOrigin {
 export async function reuseBundle(
   path: string,
   { blobs }: Pick<Contents, 'blobs'>,
-  origin: BundleOrigin,
+  provider: ReleaseProvider,
   context: Context,
 ): Promise<ReusedBundle | undefined> {
   const archive = await findArchive(path).catch(() => undefined);
@@ -223,7 +223,7 @@ export async function reuseBundle(
   }
   if (held.length > 0) {
     context.log('info', `${formatBytes(sumSizes(held))} in ${held.length} blobs are copied from ${path}`);
-    return new ReusedBundle(bundle, held, origin, context);
+    return new ReusedBundle(bundle, held, provider, context);
   }
   await bundle[Symbol.asyncDispose]();
   return undefined;

@@ -15,7 +15,7 @@ import { type Architecture, compareVersions, minorsBetween, parseVersion, requir
 import type { BundleImage } from '../metadata/images.ts';
 import { releaseLimit } from '../metadata/metadata.ts';
 import type { Contents } from './contents.ts';
-import type { BundleOrigin } from './origin.ts';
+import type { ReleaseProvider } from './releaseProvider.ts';
 import type { CreateRequest } from './request.ts';
 
 /** The versions and the architecture of the releases of a bundle. */
@@ -101,7 +101,7 @@ export async function planReleases(
     readonly site: SiteReport | undefined;
     readonly acceptRisk: readonly string[];
   },
-  { fetchFile }: Pick<BundleOrigin, 'fetchFile'>,
+  { fetchFile }: Pick<ReleaseProvider, 'fetchFile'>,
   context: Context,
 ): Promise<PlannedReleases> {
   const { arch, graphUrl, site, acceptRisk } = place;

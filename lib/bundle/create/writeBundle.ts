@@ -27,26 +27,26 @@ import {
 import { lockOf, makeFolder, prepareSidecars, type SidecarOptions } from '../open/sidecars.ts';
 import { describeVolumes, type Split } from '../open/split.ts';
 import { type Contents, settleTasks, type FetchTask, type StoredBlob } from './contents.ts';
-import type { BundleOrigin } from './origin.ts';
+import type { ReleaseProvider } from './releaseProvider.ts';
 
 /**
  * Writes a bundle and the files beside it, or resumes an interrupted run. A digest file is never beside a tar with
  * another digest. Returns the digests, and the number of fetched bytes. Throws `busy`, `disk-full`, `not-writable` and
- * the errors of the origin.
+ * the errors of the provider.
  */
 export async function writeBundle(
   path: string,
   { tar, metadata }: BundleLayout,
   contents: Contents,
   sidecars: SidecarOptions,
-  origin: BundleOrigin,
+  provider: ReleaseProvider,
   context: Context,
 ): Promise<{ readonly digests: ArchiveDigests; readonly fetched: number }> {
   await makeFolder(dirname(path));
   await using _lock = await takeLock(lockOf(path), path);
   const writer = await ArchiveWriter.open(path, tar, context);
   try {
-    const { digests, fetched } = await fillBundle(writer, contents, origin, context);
+    const { digests, fetched } = await fillBundle(writer, contents, provider, context);
     const placeSidecars = await prepareSidecars(path, digests, metadata, sidecars);
     await writer.finish();
     await placeSidecars();
@@ -64,11 +64,11 @@ export async function writeBundle(
 export async function fillBundle(
   writer: ArchiveWriter,
   contents: Contents,
-  origin: BundleOrigin,
+  provider: ReleaseProvider,
   context: Context,
 ): Promise<{ digests: ArchiveDigests; fetched: number }> {
   const missingBlobs = [...contents.blobs.values()].filter(({ descriptor }) => !writer.resumed.has(descriptor.digest));
-  await announcePlan(writer, contents, missingBlobs, origin, context);
+  await announcePlan(writer, contents, missingBlobs, provider, context);
   const completeImages = watchImages(contents.images, missingBlobs, context);
   let fetched = 0;
   const fetchBlob = async (blob: StoredBlob): Promise<void> => {
@@ -82,7 +82,7 @@ export async function fillBundle(
     const bytes = contents.payloads?.get(digest);
     if (bytes) await writer.push(blob.descriptor, () => Promise.resolve(Readable.from([bytes])));
     else
-      await origin.fetchBlob(blob, writer, (present) => {
+      await provider.fetchBlob(blob, writer, (present) => {
         writer.noteProgress(digest, present);
         count(present);
       });
@@ -94,7 +94,7 @@ export async function fillBundle(
   const startTask = (blob: StoredBlob): FetchTask => {
     const { digest } = blob.descriptor;
     const images = [...blob.images];
-    const [source = ''] = images.map(({ reference }) => origin.sourceOf(reference).name);
+    const [source = ''] = images.map(({ reference }) => provider.sourceOf(reference).name);
     return { names: images.map(({ name }) => name), digest, source, task: fetchBlob(blob) };
   };
 
@@ -119,7 +119,7 @@ async function announcePlan(
   writer: ArchiveWriter,
   { images, blobs }: Contents,
   missingBlobs: readonly StoredBlob[],
-  { held, isLocal = false }: BundleOrigin,
+  { held, isLocal = false }: ReleaseProvider,
   context: Context,
 ): Promise<void> {
   let [bytes, present] = [0, 0];

@@ -13,7 +13,7 @@ import { ImageGraphReader, walkManifests, type ImageGraph, type ContentSource } 
 import { checkInterrupted, type Context } from '#context';
 import { asFailure } from '#errors';
 import { readBundledConfig, type BundledConfig } from '../metadata/bundledConfig.ts';
-import { describedSubject, judgeConfig } from '../metadata/configCheck.ts';
+import { describedSubject, checkConfig } from '../metadata/configCheck.ts';
 import { listNamedImages } from '../metadata/images.ts';
 import {
   type BundleBase,
@@ -161,7 +161,7 @@ export async function inspectBundle(bundle: Bundle, context: Context): Promise<I
   const payloads = measured.filter(({ subject: { kind } }) => kind === 'release');
   const config = await readBundledConfig(bundle, context);
   const subject = describedSubject(metadata);
-  const { problems } = judgeConfig(bundle, config, subject, { good: [], lenient: true });
+  const { problems } = checkConfig(bundle, config, subject, { good: [], lenient: true });
   notes.push(...problems.map(({ message }) => message));
   const signatures = listSignatures(bundle, config, nameSigned(payloads));
   const releases = sizes.list();

@@ -99,7 +99,7 @@ export function announceMirrors({ mirrors }: ConfigVerdict, context: Context): v
  * verified signatures. A mirror directory may also have signatures of other releases or by other tools, and the mirror
  * sets and the update service of a mirror of this release. Everything else is a problem.
  */
-export function judgeConfig(
+export function checkConfig(
   bundle: ConfiguredBundle,
   { files, problems: unreadable }: BundledConfig,
   subject: ConfigSubject,
@@ -115,12 +115,12 @@ export function judgeConfig(
       continue;
     }
     if (file.path.startsWith('config/catalogs/')) {
-      const { problem, manifests } = judgeCatalogFile(bundle, file);
+      const { problem, manifests } = checkCatalogFile(bundle, file);
       if (problem) problems.push(problem);
       catalogs.push(...manifests);
       continue;
     }
-    const { problem, manifests } = judgeSignatureFile(bundle, file, subject, trust);
+    const { problem, manifests } = checkSignatureFile(bundle, file, subject, trust);
     if (problem) problems.push(problem);
     for (const manifest of manifests) signatures.set(manifest.path, manifest);
   }
@@ -129,13 +129,13 @@ export function judgeConfig(
   const near = bundle.described ? [] : [...subject.repositories].map((repository) => `${dirname(repository)}/`);
   // The user names the registry, which gets no more than these images by their digests.
   const extras = bundle.metadata.extraImages.map(repositoryIn);
-  const mirrors = judgeMirrorFiles(others, new Set([...subject.repositories, ...near, ...extras]));
+  const mirrors = checkMirrorFiles(others, new Set([...subject.repositories, ...near, ...extras]));
   problems.push(...mirrors.problems);
   return { problems, signatures: [...signatures.values()], mirrors: mirrors.manifests, catalogs };
 }
 
 /** A CatalogSource or ClusterCatalog must be, byte for byte, what this project writes for an extra image of the bundle. */
-function judgeCatalogFile({ described, metadata }: ConfiguredBundle, { path, text, objects }: ConfigFile): FileVerdict {
+function checkCatalogFile({ described, metadata }: ConfiguredBundle, { path, text, objects }: ConfigFile): FileVerdict {
   const [object] = objects;
   const { name } = fieldsAt(object, 'metadata');
   const image = fieldsAt(object, 'spec')['image'] ?? fieldsAt(object, 'spec', 'source', 'image')['ref'];
@@ -154,7 +154,7 @@ interface FileVerdict {
   readonly manifests: readonly ConfigManifest[];
 }
 
-function judgeSignatureFile(
+function checkSignatureFile(
   { form, described, metadata }: ConfiguredBundle,
   { path, text, objects, signatures }: ConfigFile,
   { digests }: ConfigSubject,
@@ -231,7 +231,7 @@ const servicePath = 'config/update-service/updateservice.yaml';
  * update service, and the CAs of its registries. Each is rebuilt from its own fields, and must be equal byte for byte.
  * `repositories` are those of the release and of the images beside it; a name that ends with a slash includes all repositories below it.
  */
-function judgeMirrorFiles(
+function checkMirrorFiles(
   files: readonly ConfigFile[],
   repositories: ReadonlySet<string>,
 ): { manifests: MirrorManifest[]; problems: Problem[] } {

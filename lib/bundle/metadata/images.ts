@@ -11,12 +11,12 @@ import type { BundledRelease, BundleMetadata } from './metadata.ts';
  */
 export async function resolveExtraImages(
   pullspecs: readonly string[],
-  origin: {
+  provider: {
     sourceOf(reference: Reference): ContentSource;
   },
   others: readonly (Reference & { readonly digest: Digest })[] = [],
 ): Promise<ExtraImage[]> {
-  const resolved = await Promise.all(pullspecs.map((pullspec) => resolveExtraImage(pullspec, origin)));
+  const resolved = await Promise.all(pullspecs.map((pullspec) => resolveExtraImage(pullspec, provider)));
   const named = [...resolved, ...others].map(({ registry, repository, digest }): [string, ExtraImage] => {
     const reference = { registry, repository, digest };
     const name = formatReference(reference);
@@ -29,13 +29,13 @@ export async function resolveExtraImages(
 /** Finds the digest of an extra image, and keeps its tag; `latest` without tag and digest. Throws the errors of `resolve`. */
 export async function resolveExtraImage(
   pullspec: string,
-  origin: {
+  provider: {
     sourceOf(reference: Reference): ContentSource;
   },
 ): Promise<Reference & { readonly digest: Digest }> {
   const { registry, repository, digest, ...named } = parseReference(pullspec);
   const tag = named.tag ?? (digest ? undefined : 'latest');
-  const source = origin.sourceOf({ registry, repository, digest });
+  const source = provider.sourceOf({ registry, repository, digest });
   const descriptor = await source.resolve(digest ?? tag ?? '');
   return { registry, repository, tag, digest: descriptor.digest };
 }

@@ -6,7 +6,7 @@ import { PluginError, withHint, firstMessage } from '#errors';
 import { findRelease, loadRelease, type SignedRelease } from '#release/load';
 import { requireVerified, type NamedResult } from '#release/sigstore';
 import { readBundledConfig } from '../metadata/bundledConfig.ts';
-import { announceMirrors, judgeConfig, signatureSubjectOf, type ConfigVerdict } from '../metadata/configCheck.ts';
+import { announceMirrors, checkConfig, signatureSubjectOf, type ConfigVerdict } from '../metadata/configCheck.ts';
 import { type BundleMetadata, splitReleases } from '../metadata/metadata.ts';
 import { readBundleTags } from '../metadata/originalNames.ts';
 import type { Bundle, Problem } from './bundle.ts';
@@ -62,7 +62,7 @@ export async function checkSigned(bundle: Bundle, trust: VerifyTrust, context: C
     const others =
       form === 'tar' ? [] : await verifyUntrusted(config.signatures, subject.digests, payloads, trust, context);
     const lenient = trust.allowUnsigned;
-    const verdict = judgeConfig(bundle, config, subject, { good: [...own, ...others], lenient });
+    const verdict = checkConfig(bundle, config, subject, { good: [...own, ...others], lenient });
     refuse(bundle, verdict.problems);
     announceMirrors(verdict, context);
     const tags = await readBundleTags(bundle, releases, context);

@@ -57,7 +57,7 @@ export async function findChanges(
 export function compareReleases(before: Release, after: Release): Pick<ReleaseChanges, 'images' | 'unchanged'> {
   const names = [...new Set([...before.images.keys(), ...after.images.keys()])].sort();
   const all = names.map((name): ChangedImage => {
-    const [from, to] = [describe(before, name), describe(after, name)];
+    const [from, to] = [imageVersionOf(before, name), imageVersionOf(after, name)];
     const kind = from === undefined ? 'added' : to === undefined ? 'removed' : 'changed';
     return { name, kind, from, to };
   });
@@ -65,7 +65,7 @@ export function compareReleases(before: Release, after: Release): Pick<ReleaseCh
   return { images, unchanged: all.length - images.length };
 }
 
-function describe({ images, provenance }: Release, name: string): ImageVersion | undefined {
+function imageVersionOf({ images, provenance }: Release, name: string): ImageVersion | undefined {
   const image = images.get(name);
   const commit = provenance.sources.get(name)?.commit;
   return image && { digest: image.digest, commit };

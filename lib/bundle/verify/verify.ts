@@ -8,7 +8,7 @@ import type { Provenance } from '#release/release';
 import type { VerifiedSignature } from '#release/signature';
 import type { NamedResult } from '#release/sigstore';
 import { findExcess, listConfig, parseConfig } from '../metadata/bundledConfig.ts';
-import { announceMirrors, describedSubject, judgeConfig, signatureSubjectOf } from '../metadata/configCheck.ts';
+import { announceMirrors, describedSubject, checkConfig, signatureSubjectOf } from '../metadata/configCheck.ts';
 import { metadataPath, type SkippedImage, type BlobRecord } from '../metadata/metadata.ts';
 import { type Bundle, describeProblem, type Problem } from '../open/bundle.ts';
 import { baseHint, descriptorOf, listMissingBlobs } from '../open/deltaBase.ts';
@@ -164,7 +164,7 @@ export async function verifyBundle(bundle: Bundle, options: VerifyOptions, conte
       ? await verifyUntrusted(config.signatures, subject.digests, releases, trust, context)
       : [];
   const good = [...(judged?.signatures ?? []), ...others];
-  const verdict = judgeConfig(bundle, config, subject, { good, lenient: trust?.allowUnsigned ?? true });
+  const verdict = checkConfig(bundle, config, subject, { good, lenient: trust?.allowUnsigned ?? true });
   announceMirrors(verdict, context);
   problems.push(excess ? [excess] : verdict.problems, judged?.problems ?? []);
   if (trust?.requireSignedImages === true) problems.push(findExtraImages(metadata));

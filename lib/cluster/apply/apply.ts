@@ -12,8 +12,8 @@ import {
   type ClusterVersionInfo,
 } from '../objects/compatibility.ts';
 import type { StoredObject } from '../objects/storedObject.ts';
+import { ApiError } from './apiErrors.ts';
 import { findDifferences, isAddition, mergeManifest, withLastApplied } from './difference.ts';
-import { ApiError } from './refusals.ts';
 
 /** The result for one manifest; in a dry run, the result that applying would have. */
 export interface ApplyOutcome {

@@ -8,9 +8,9 @@ import type { Cluster } from '../client.ts';
 import { formatObjectName } from '../objects/compatibility.ts';
 import type { ObjectReference } from '../objects/discovery.ts';
 import type { StoredObject } from '../objects/storedObject.ts';
+import { ApiError } from './apiErrors.ts';
 import type { ApplyOptions } from './apply.ts';
 import { findDifferences } from './difference.ts';
-import { ApiError } from './refusals.ts';
 
 /** An applied object; in a dry run, the result that applying would have. */
 export interface AppliedObject {

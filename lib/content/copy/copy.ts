@@ -348,7 +348,7 @@ export class CopyFailure extends Error {
 export function describeFailures(failures: ReadonlyMap<CopyFailure, readonly string[]>, total: number): PluginError {
   const errors = [...failures].map(([failure, images]) => {
     const { code, cause } = failure;
-    return new PluginError(code, describe(failure, images), { hint: hintOf(cause), cause });
+    return new PluginError(code, describeFailure(failure, images), { hint: hintOf(cause), cause });
   });
   const failed = new Set([...failures.values()].flat()).size;
   const title = `${failed} of ${total} images could not be copied`;
@@ -356,7 +356,7 @@ export function describeFailures(failures: ReadonlyMap<CopyFailure, readonly str
   return collectFailures(errors, { title, hint });
 }
 
-function describe({ side, store, digest, message }: CopyFailure, images: readonly string[]): string {
+function describeFailure({ side, store, digest, message }: CopyFailure, images: readonly string[]): string {
   const names = nameSome(images, namesShown);
   const where = message.includes(store) ? side : `${side} ${store}`;
   const what = message.includes(digest) ? message : `${digest}: ${message}`;

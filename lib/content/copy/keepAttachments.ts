@@ -52,7 +52,7 @@ async function joinAttachment<Copied extends Image>(
   if (stored.descriptor.digest === image.root.digest) return { ...image, tags: [] };
   const field = isIndex(image.root) ? 'manifests' : 'layers';
   const [theirs, ours] = [stored, own].map(({ bytes }) => listOf(fieldsOf(parseJson(bytes.toString()))[field]));
-  const there = await Promise.all((theirs ?? []).map((entry) => destination.exists(describe(entry))));
+  const there = await Promise.all((theirs ?? []).map((entry) => destination.exists(readDescriptor(entry))));
   const kept = (theirs ?? []).filter((_, index) => there[index]);
   const keptKeys = new Set(kept.map(keyOf));
   const added = (ours ?? []).filter((entry) => !keptKeys.has(keyOf(entry)));
@@ -102,7 +102,7 @@ function keyOf({ digest, annotations }: Fields): string {
   return `${String(digest)} ${JSON.stringify(Object.entries(fieldsOf(annotations)).sort())}`;
 }
 
-function describe({ mediaType, digest, size }: Fields): Descriptor {
+function readDescriptor({ mediaType, digest, size }: Fields): Descriptor {
   const descriptor = {
     mediaType: String(mediaType),
     digest: String(digest) as Descriptor['digest'],

@@ -54,8 +54,8 @@ export class AuthenticatedClient {
   /** Sends a request with an Authorization header, and repeats it once if the registry requires another one. */
   async send(request: RegistryRequest, perform: Perform): Promise<Reply> {
     const { registry, repository, actions, from } = request;
-    const own = request.scope ?? `repository:${repository}:${actions}`;
-    const scopes = [own, ...(from === undefined ? [] : [`repository:${from}:pull`])];
+    const scope = request.scope ?? `repository:${repository}:${actions}`;
+    const scopes = [scope, ...(from === undefined ? [] : [`repository:${from}:pull`])];
     const subject = { registry, repository, scope: scopes.join(' ') };
     const authorization = await this.#authorizer.authorize(subject);
     const reply = await this.#follow(request, authorization, perform);
@@ -85,10 +85,10 @@ export class AuthenticatedClient {
     });
     const sendTo = (target: URL, sameOrigin: boolean): Promise<ReadResponse> =>
       perform({ ...exchange, url: target, headers: sent(sameOrigin) });
-    const first = await this.#reach(request, async (target, own) => ({
+    const first = await this.#reach(request, async (target, isRegistryOrigin) => ({
       url: target,
-      sameOrigin: own,
-      response: await sendTo(target, own),
+      sameOrigin: isRegistryOrigin,
+      response: await sendTo(target, isRegistryOrigin),
     }));
     this.#responded.add(request.registry);
     const { url, sameOrigin, response } = await followRedirects(method, first, sendTo, (from, to, hops) => {
@@ -106,7 +106,7 @@ export class AuthenticatedClient {
    */
   async #reach<T extends { readonly response: ReadResponse }>(
     request: RegistryRequest,
-    go: (url: URL, own: boolean) => Promise<T>,
+    go: (url: URL, isRegistryOrigin: boolean) => Promise<T>,
   ): Promise<T> {
     const { registry, repository, target } = request;
     const host = hostOf(registry);

@@ -26,9 +26,9 @@ import { readInventory } from './inventory.ts';
 import {
   readClusterNeeds,
   type ClusterNeeds,
-  judgeReleases,
+  evaluateReleases,
   planRepository,
-  type JudgedRelease,
+  type EvaluatedRelease,
   type RepositoryPlan,
   digestsIn,
 } from './prunePlan.ts';
@@ -55,7 +55,7 @@ interface PruneRequest {
 
 /** What a run removed, or would remove. */
 export interface PruneOutcome {
-  readonly releases: readonly JudgedRelease[];
+  readonly releases: readonly EvaluatedRelease[];
   readonly repositories: readonly (RepositoryPlan & Partial<RepositoryResult>)[];
   readonly files: readonly string[];
   /** The size in bytes of the content that nothing else at the target needs. */
@@ -108,7 +108,7 @@ async function makePlan(
   const cluster = ignoreCluster ? undefined : await askCluster(access, isClusterNamed);
   const inventory = await readInventory(destination, registries, context);
   checkKept(keep, inventory);
-  const releases = judgeReleases(inventory, keep, cluster).sort((a, b) => compareVersions(a.version, b.version));
+  const releases = evaluateReleases(inventory, keep, cluster).sort((a, b) => compareVersions(a.version, b.version));
   const configured = configFolder === undefined ? [] : await listConfiguredImages(configFolder, context);
   const needed = new Set([...(cluster?.digests ?? []), ...configured]);
   const former = inventory.formerGraphData.map((each) => ({ ...each, reason: undefined }));
@@ -195,7 +195,7 @@ function sumFreed(repositories: readonly RepositoryPlan[]): number {
 }
 
 interface Removal {
-  readonly releases: readonly JudgedRelease[];
+  readonly releases: readonly EvaluatedRelease[];
   readonly repositories: readonly RepositoryPlan[];
   readonly files: readonly string[];
   /** The folder that the user named, with the files. */
@@ -271,7 +271,7 @@ async function removeContent(
  */
 async function writeRecords(
   repositories: readonly RepositoryPlan[],
-  removed: readonly JudgedRelease[],
+  removed: readonly EvaluatedRelease[],
 ): Promise<Map<RepositoryPlan, StoredRecord>> {
   const run = describeRun();
   const written = new Map<RepositoryPlan, StoredRecord>();

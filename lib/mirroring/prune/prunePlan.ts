@@ -13,12 +13,12 @@ import type { PrunedRepository, ReadManifest } from './repository.ts';
 type KeepReason = 'named' | 'cluster' | 'tagged' | undefined;
 
 /** A release with the decision about it. */
-export interface JudgedRelease extends StoredRelease {
+export interface EvaluatedRelease extends StoredRelease {
   readonly reason: KeepReason;
 }
 
 /** The images of a release, or the graph data that is left of one. */
-type PlannedRelease = Pick<JudgedRelease, 'version' | 'images' | 'reason'>;
+type PlannedRelease = Pick<EvaluatedRelease, 'version' | 'images' | 'reason'>;
 
 /** What to remove from one repository. */
 export interface RepositoryPlan extends RemovedContent {
@@ -41,11 +41,11 @@ export interface RepositoryPlan extends RemovedContent {
 }
 
 /** Decides which releases stay: releases that the user names by version or tag, and releases that the cluster runs or ran. */
-export function judgeReleases(
+export function evaluateReleases(
   { releases }: Pick<Inventory, 'releases'>,
   keep: readonly string[],
   needs: ClusterNeeds | undefined,
-): JudgedRelease[] {
+): EvaluatedRelease[] {
   return releases.map((release) => {
     const { version, tag, digest, children } = release;
     if (keep.includes(version) || keep.includes(tag)) return { ...release, reason: 'named' };

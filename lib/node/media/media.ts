@@ -200,7 +200,7 @@ export class Media {
     const head = await readHead(host, device.path, this.#context);
     const probe = await probeDevice(host, device.path, this.#context);
     const candidate = classifyDevice(device, head, probe, this.#isNamed(device));
-    const fingerprint = await this.#describe(device, candidate.kind, probe, head);
+    const fingerprint = await this.#fingerprintOf(device, candidate.kind, probe, head);
     const folder = this.#folderOf(device, medium);
     const files = folder === undefined ? undefined : await listFiles(folder).catch(() => undefined);
     const changed = [fingerprint, ...(files ?? [])].join();
@@ -210,7 +210,12 @@ export class Media {
   }
 
   /** Returns a text that changes with the medium in a drive. */
-  async #describe(device: BlockDevice, kind: CandidateDevice['kind'], probe: Probe, head: Buffer): Promise<string> {
+  async #fingerprintOf(
+    device: BlockDevice,
+    kind: CandidateDevice['kind'],
+    probe: Probe,
+    head: Buffer,
+  ): Promise<string> {
     const sys = pathOnHost(this.#options.host, '/sys');
     const sequence = await readSequence(device, sys);
     // A program may still write a tar to the device. An unreadable device is not read again.
@@ -238,7 +243,7 @@ export class Media {
     const print = async (): Promise<string> => {
       const head = await readHead(host, found, this.#context);
       const probe = await probeDevice(host, found, this.#context);
-      return await this.#describe(device, onDevice ? 'tar' : 'filesystem', probe, head);
+      return await this.#fingerprintOf(device, onDevice ? 'tar' : 'filesystem', probe, head);
     };
     const write = async (): Promise<WrittenReport | undefined> => {
       const before = await print();

@@ -188,7 +188,7 @@ async function examine(
   for (const path of paths) {
     try {
       checkInterrupted(limited.signal);
-      bundles.push(await describe(path, place, limited));
+      bundles.push(await readFoundBundle(path, place, limited));
     } catch (error) {
       checkInterrupted(context.signal);
       const { reason, hint } = isPluginError(error, 'interrupted') ? describeLate(timeLimit) : describeError(error);
@@ -210,7 +210,7 @@ function describeLate(timeLimit: number): Pick<Rejected, 'reason' | 'hint'> {
   };
 }
 
-async function describe(path: string, place: MediumSource, context: Context): Promise<FoundBundle> {
+async function readFoundBundle(path: string, place: MediumSource, context: Context): Promise<FoundBundle> {
   await using bundle = await openBundle(path, context, { onMedium: isFileOn(place, path) });
   const { metadata, volumes } = bundle;
   const { version, arch, release, size, base } = metadata;

@@ -40,7 +40,7 @@ export async function findGuardedImages(
     const record = join(folder, 'pulled', fileOf(id));
     const text = await readRecord(host, record);
     const intent = join(folder, 'pulling', fileOf(name));
-    const reason = text === undefined ? undefined : judge(text, name);
+    const reason = text === undefined ? undefined : findRefusal(text, name);
     // Such a kubelet reads the record nevertheless.
     if (reason !== unreadable && isExempt(settings, name)) continue;
     if (reason !== undefined) refused.push({ name, record, reason, isUnreadable: reason === unreadable });
@@ -128,7 +128,7 @@ async function readRecord(host: Host, path: string): Promise<string | undefined>
 }
 
 /** Returns why the kubelet refuses an image with this record; undefined if every pod may use it. */
-function judge(text: string, name: string): string | undefined {
+function findRefusal(text: string, name: string): string | undefined {
   const record = parse(text);
   if (record?.['kind'] !== 'ImagePulledRecord') return unreadable;
   const repositories = fieldsAt(record, 'credentialMapping');

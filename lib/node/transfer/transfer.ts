@@ -123,7 +123,7 @@ export class Transfer implements AsyncDisposable {
    * is wrong, `disk-full`, `not-writable`, `interrupted`, and what asking it throws.
    */
   async receive(server: RemoteServer, connections: Connections, context: Context): Promise<void> {
-    const { transport, request } = requestFile(server, describe(this.#wanted), connections, context);
+    const { transport, request } = requestFile(server, describeWanted(this.#wanted), connections, context);
     try {
       const size = (this.#size ??= await askSize(transport, request));
       const check = (this.#check ??= await this.#checkFile(size, context));
@@ -226,7 +226,7 @@ export class Transfer implements AsyncDisposable {
   async #restart(check: ContentCheck, context: Context): Promise<void> {
     check.rewind();
     await this.#file.truncate(check.verified);
-    const message = `${this.#partial} of an earlier run is not part of ${describe(this.#wanted)}: downloading it from byte ${check.verified} on`;
+    const message = `${this.#partial} of an earlier run is not part of ${describeWanted(this.#wanted)}: downloading it from byte ${check.verified} on`;
     context.log('warn', message);
   }
 
@@ -245,7 +245,7 @@ export class Transfer implements AsyncDisposable {
   }
 }
 
-function describe({ kind }: WantedContent): string {
+function describeWanted({ kind }: WantedContent): string {
   return kind === 'bundle' ? 'the bundle' : 'the base of the bundle';
 }
 

@@ -6,8 +6,8 @@ import { atLeast, withoutKnown, type LintReport } from './lint.ts';
 import { keyOfFinding, withoutDigests, type LintFinding } from './report.ts';
 
 /** A report, judged by a baseline and by the report of an earlier release. */
-export interface LintResult extends LintReport, JudgedFindings {
-  readonly findings: JudgedFindings['findings'];
+export interface LintResult extends LintReport, EvaluatedFindings {
+  readonly findings: EvaluatedFindings['findings'];
   /** The target that the findings are compared with. */
   readonly against?: string;
   readonly failOn: 'blocker' | 'warning';
@@ -18,13 +18,13 @@ export interface LintResult extends LintReport, JudgedFindings {
 }
 
 /** Judges a report today. Leaves out the findings that the report `against` has too. */
-export function judgeReport(
+export function evaluateReport(
   report: LintReport,
   against: LintReport | undefined,
   entries: readonly BaselineEntry[],
   failOn: LintResult['failOn'],
 ): LintResult {
-  const judged = judgeFindings(report.findings, entries, new Date().toISOString().slice(0, 10));
+  const judged = evaluateFindings(report.findings, entries, new Date().toISOString().slice(0, 10));
   const findings = against ? withoutKnown(judged.findings, against.findings) : judged.findings;
   const failing = atLeast(findings, failOn).filter(({ status }) => status !== 'known').length;
   return {
@@ -58,7 +58,7 @@ interface BaselineEntry {
 }
 
 /** A finding, and what the baseline says about it. */
-interface JudgedFinding extends LintFinding {
+interface EvaluatedFinding extends LintFinding {
   /** `expired` and `incomplete` are entries that have no effect: the day is over, or the reason or the day is missing. */
   readonly status: 'new' | 'known' | 'expired' | 'incomplete';
   readonly reason?: string;
@@ -66,8 +66,8 @@ interface JudgedFinding extends LintFinding {
 }
 
 /** Findings with their status, and the entries of the baseline that match none. */
-interface JudgedFindings {
-  readonly findings: readonly JudgedFinding[];
+interface EvaluatedFindings {
+  readonly findings: readonly EvaluatedFinding[];
   readonly unused: readonly BaselineEntry[];
 }
 
@@ -101,14 +101,14 @@ function readEntry(fields: Fields, index: number): BaselineEntry {
 }
 
 /** Compares findings with a baseline on a day (`2026-11-30`). Each entry counts to the end of its last day. */
-function judgeFindings(
+function evaluateFindings(
   findings: readonly LintFinding[],
   entries: readonly BaselineEntry[],
   today: string,
-): JudgedFindings {
+): EvaluatedFindings {
   const entriesByKey = new Map(entries.map((entry) => [keyOfEntry(entry), entry]));
   const used = new Set<BaselineEntry>();
-  const judged = findings.map((finding): JudgedFinding => {
+  const judged = findings.map((finding): EvaluatedFinding => {
     const entry = entriesByKey.get(keyOfFinding(finding));
     if (!entry) return { ...finding, status: 'new' };
     used.add(entry);

@@ -100,7 +100,7 @@ export async function backUpRegistry(request: BackupRequest, context: Context): 
       : await saveDump(registry, join(copy, dumpName));
     const images = plan.images === undefined ? [] : packStorage(commands, plan.images, listed, context);
     const packed = pack(small, { entry: databaseEntries[detected.installation.database], path: database }, images);
-    const manifest = await writeBackup(output, describe(detected, request), packed);
+    const manifest = await writeBackup(output, backupFactsOf(detected, request), packed);
     if (problem !== undefined) {
       const message = `${output} is complete, but the registry is not healthy after the restart of Quay`;
       const hint = 'See journalctl -u quay-app.service.';
@@ -218,7 +218,7 @@ async function* pack(
   yield* images;
 }
 
-function describe({ installation, configuration }: DetectedInstallation, { now, withImages }: BackupRequest) {
+function backupFactsOf({ installation, configuration }: DetectedInstallation, { now, withImages }: BackupRequest) {
   return {
     format: 1,
     created: now.toISOString(),

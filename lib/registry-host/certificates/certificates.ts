@@ -91,9 +91,11 @@ export async function readCertificates(
   const kind = classify(installation, server, authority, authorityKey);
   const status: CertificateStatus = {
     kind,
-    ...(server && { server: await describe(paths.server, server, now) }),
-    ...(authority && { authority: await describe(paths.authority, authority, now) }),
-    ...(pending && { next: await describe(paths.next, firstCertificate(paths.next, pending.certificate), now) }),
+    ...(server && { server: await readCertificateFacts(paths.server, server, now) }),
+    ...(authority && { authority: await readCertificateFacts(paths.authority, authority, now) }),
+    ...(pending && {
+      next: await readCertificateFacts(paths.next, firstCertificate(paths.next, pending.certificate), now),
+    }),
     hasKey: server !== undefined && serverKey !== undefined && isKeyOf(server, serverKey),
     // The requirements of a proxy are unknown.
     problems: installation.externalTls ? [] : listProblems(installation, { server, serverKey, authority }, paths, now),
@@ -233,7 +235,7 @@ function parseOrPass(text: string): X509Certificate | undefined {
   }
 }
 
-async function describe(file: string, certificate: X509Certificate, now: Date): Promise<CertificateFacts> {
+async function readCertificateFacts(file: string, certificate: X509Certificate, now: Date): Promise<CertificateFacts> {
   const { asymmetricKeyType = '', asymmetricKeyDetails: details } = certificate.publicKey;
   return {
     file,

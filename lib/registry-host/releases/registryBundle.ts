@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { gatherContents, writeBundle, layOutBundle, type BundleOrigin } from '#bundle/create';
+import { gatherContents, writeBundle, layOutBundle, type ReleaseProvider } from '#bundle/create';
 import type { BundleImage, BundleMetadata } from '#bundle/metadata';
 import { type Bundle, readDigestFile } from '#bundle/open';
 import { scanContent, Walk } from '#bundle/verify';
@@ -39,16 +39,16 @@ interface RegistryBundleResult {
  */
 export async function createRegistryBundle(
   { version, arch, images, output, tool }: RegistryBundleRequest,
-  origin: BundleOrigin,
+  provider: ReleaseProvider,
   context: Context,
 ): Promise<RegistryBundleResult> {
   const bundleImages = await Promise.all(
     releaseComponents.map(async (name): Promise<BundleImage> => {
-      const reference = await resolveImage(images[name], arch, origin);
+      const reference = await resolveImage(images[name], arch, provider);
       return { name, reference, tag: name === 'quay' ? releaseTag(version, arch) : componentTag(version, arch, name) };
     }),
   );
-  const contents = await gatherContents(bundleImages, (reference) => origin.sourceOf(reference), context);
+  const contents = await gatherContents(bundleImages, (reference) => provider.sourceOf(reference), context);
   const pullspecs = Object.fromEntries(bundleImages.map(({ name, reference }) => [name, formatReference(reference)]));
   const facts = {
     version,
@@ -64,7 +64,7 @@ export async function createRegistryBundle(
   };
   const layout = layOutBundle(facts, contents, []);
   const path = join(output, `mirror-registry-${version}-${arch}.tar`);
-  const { digests, fetched } = await writeBundle(path, layout, contents, { withManifest: false }, origin, context);
+  const { digests, fetched } = await writeBundle(path, layout, contents, { withManifest: false }, provider, context);
   return { path, digest: digests.digest, metadata: layout.metadata, fetched };
 }
 
@@ -94,11 +94,11 @@ export function imagesOfBundle(
 async function resolveImage(
   image: string,
   arch: Architecture,
-  origin: BundleOrigin,
+  provider: ReleaseProvider,
 ): Promise<BundleImage['reference']> {
   const { registry, repository, tag } = parseReference(image);
   if (tag === undefined) throw new PluginError('usage', `${image} has no tag, which tells the version`);
-  const source = origin.sourceOf({ registry, repository });
+  const source = provider.sourceOf({ registry, repository });
   const descriptor = await source.resolve(tag);
   if (!isIndex(descriptor)) return { registry, repository, tag, digest: descriptor.digest };
   const { manifests } = parseManifest(await readContent(source, descriptor), `${image} in ${source.name}`);

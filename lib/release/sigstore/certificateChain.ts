@@ -176,13 +176,13 @@ const unsupported = ['2.5.29.30', '2.5.29.33', '2.5.29.36', '2.5.29.54'];
 async function readCertificate(der: Buffer): Promise<Certificate> {
   const api = await load();
   try {
-    return describe(api, der);
+    return parseCertificate(api, der);
   } catch (cause) {
     throw new TypeError(`a certificate cannot be used: ${messageOf(cause)}`, { cause });
   }
 }
 
-function describe(api: typeof x509, der: Buffer): Certificate {
+function parseCertificate(api: typeof x509, der: Buffer): Certificate {
   const node = new X509Certificate(der);
   const parsed = new api.X509Certificate(new Uint8Array(der));
   if (!node.raw.equals(der)) throw new TypeError('it has trailing data');

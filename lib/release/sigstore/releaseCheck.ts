@@ -29,7 +29,7 @@ interface PolicyResult {
  * payloads one by one, until a signature is valid. `readPayload` returns undefined for a payload that an older delta
  * bundle leaves out.
  */
-export async function judgeImage(
+export async function evaluateImage(
   image: SignedImage,
   policy: ImagePolicy,
   layers: readonly Descriptor[],
@@ -106,7 +106,7 @@ export async function checkReleaseImages(
         const release = await limiter.take('plain', signal);
         try {
           checkInterrupted(signal);
-          return await judgeInstance(image, digest, covering, reader);
+          return await evaluateInstance(image, digest, covering, reader);
         } finally {
           release();
         }
@@ -117,7 +117,7 @@ export async function checkReleaseImages(
   return results.flat();
 }
 
-async function judgeInstance(
+async function evaluateInstance(
   image: NamedImage,
   digest: Digest,
   policies: readonly ImagePolicy[],
@@ -131,7 +131,7 @@ async function judgeInstance(
   for (const policy of policies) {
     const result: PolicyResult =
       excess === undefined
-        ? await judgeImage(subject, policy, layers, (layer) => reader.readPayload(image, layer))
+        ? await evaluateImage(subject, policy, layers, (layer) => reader.readPayload(image, layer))
         : { image: subject, policy, outcome: 'rejected', reasons: [excess] };
     results.push({ name: image.name, ...result });
   }

@@ -57,7 +57,7 @@ export function readLoadState(
     done,
     base: findBaseGaps(entries, reports),
     turn: nextTurn(control, new Set(silent), status?.turn),
-    condition: { type: 'Loaded', ...describe(entries, silent, done, nameWithoutAgent(all)) },
+    condition: { type: 'Loaded', ...describeLoad(entries, silent, done, nameWithoutAgent(all)) },
   };
 }
 
@@ -94,7 +94,7 @@ function nextTurn(
   return unloadedNodes.toSorted((a, b) => (rank(a) < rank(b) ? -1 : 1))[0]?.name;
 }
 
-function describe(
+function describeLoad(
   entries: readonly NodeProgress[],
   silent: readonly string[],
   done: boolean,

@@ -10,7 +10,7 @@ import { fieldsAt, fieldsOf, textOf, type Fields } from '#fields';
  * merge patch.
  */
 const pausedFor = 'upgrade-bundle.openshift.io/paused-for';
-const before = 'upgrade-bundle.openshift.io/before';
+const previousStateAnnotation = 'upgrade-bundle.openshift.io/before';
 
 /**
  * The groups of objects that can be paused: `nodes` for objects that replace, remove or add nodes, and `pools` for the
@@ -122,7 +122,7 @@ async function pauseAll(
     if (isPaused(object) || !isSelected(object)) continue;
     const change = pause(object, nodes);
     if (!change) continue;
-    const annotations = { [pausedFor]: bundle, [before]: JSON.stringify(change.undo) };
+    const annotations = { [pausedFor]: bundle, [previousStateAnnotation]: JSON.stringify(change.undo) };
     await patchWith(cluster, kind, object, change.patch, annotations);
   }
 }
@@ -158,7 +158,7 @@ async function restoreAll(
     const owner = noteOf(object, pausedFor);
     if (owner === undefined || !isSelected(object, owner)) continue;
     const undo = readUndo(object, kind.kind);
-    await patchWith(cluster, kind, object, undo, { [pausedFor]: null, [before]: null });
+    await patchWith(cluster, kind, object, undo, { [pausedFor]: null, [previousStateAnnotation]: null });
     restored.push(object);
   }
   return restored;
@@ -167,20 +167,24 @@ async function restoreAll(
 /** Reads the state of an object before its pause. Any account that may edit the object may have changed it. */
 function readUndo(object: StoredObject, kind: string): Fields {
   try {
-    return fieldsOf(parseJson(noteOf(object, before) ?? '{}'));
+    return fieldsOf(parseJson(noteOf(object, previousStateAnnotation) ?? '{}'));
   } catch (cause) {
     const { name } = object.metadata;
-    throw new PluginError('invalid-object', `the annotation ${before} of the ${kind} ${name} is not JSON`, {
-      hint: `Resume the ${kind} by hand, and remove the annotations ${before} and ${pausedFor}.`,
-      cause,
-    });
+    throw new PluginError(
+      'invalid-object',
+      `the annotation ${previousStateAnnotation} of the ${kind} ${name} is not JSON`,
+      {
+        hint: `Resume the ${kind} by hand, and remove the annotations ${previousStateAnnotation} and ${pausedFor}.`,
+        cause,
+      },
+    );
   }
 }
 
 async function listPausables(cluster: Cluster, chosenScope: Scope) {
-  const meant = pausables.filter(({ scope }) => scope === chosenScope);
+  const inScope = pausables.filter(({ scope }) => scope === chosenScope);
   const lists = await Promise.all(
-    meant.map(async ({ apiVersion, kind, pause }) => {
+    inScope.map(async ({ apiVersion, kind, pause }) => {
       const objects = await listServed(cluster, apiVersion, kind);
       return objects.map((object) => ({ kind: { apiVersion, kind }, object, pause }));
     }),

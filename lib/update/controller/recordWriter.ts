@@ -68,7 +68,7 @@ export class RecordWriter {
     );
     const reason = findReason(conditions);
     const { nodesReady, progress } = summarizeNodes(load.nodes);
-    const own = withoutAbsent<UpgradeBundleStatus>({
+    const nextStatus = withoutAbsent<UpgradeBundleStatus>({
       phase,
       version,
       release,
@@ -89,15 +89,15 @@ export class RecordWriter {
       nodes: shorten(step.nodes ?? load.known),
     });
     const before = { ...status, conditions: mergeConditions(status.conditions, [], generation) };
-    if (isDeepStrictEqual(own, { ...before, nodes: status.nodes ?? [] })) return false;
-    const isUrgent = !isDeepStrictEqual(urgentPart(own), urgentPart(before));
+    if (isDeepStrictEqual(nextStatus, { ...before, nodes: status.nodes ?? [] })) return false;
+    const isUrgent = !isDeepStrictEqual(urgentPart(nextStatus), urgentPart(before));
     if (!isUrgent && performance.now() - this.#writtenAt < statusPause(load.nodes.length)) return false;
     const isNew = phase !== status.phase || version !== status.version;
     if (isNew) await this.#recordEvent(bundle, step);
     // Remove all other fields, also entries of nodes that are gone.
-    const nothing = Object.fromEntries(Object.keys(status).map((field) => [field, null]));
+    const clearedFields = Object.fromEntries(Object.keys(status).map((field) => [field, null]));
     try {
-      await this.#patch(bundle, { ...nothing, ...own });
+      await this.#patch(bundle, { ...clearedFields, ...nextStatus });
     } catch (error) {
       if (!isPluginError(error, 'conflict')) throw error;
       // The object has changed since it was read. The next round reads it again.
@@ -129,16 +129,16 @@ export class RecordWriter {
     const wasLost = listOf(status.conditions).some(({ type, status: is }) => type === 'Loaded' && is === 'False');
     const changed = [...(lacking.length > 0 || wasLost ? [loaded] : []), ...more];
     const conditions = mergeConditions(status.conditions, changed, status.observedGeneration ?? 0);
-    const own: MergePatch<UpgradeBundleStatus> = {
+    const nextStatus: MergePatch<UpgradeBundleStatus> = {
       conditions,
       reason: findReason(conditions) ?? null,
       nodes: shorten(mergeNodes(status.nodes ?? [], known)),
     };
     const before = { conditions: status.conditions, reason: status.reason ?? null, nodes: status.nodes ?? [] };
-    if (isDeepStrictEqual(own, before)) return;
+    if (isDeepStrictEqual(nextStatus, before)) return;
     const isUrgent = lacking.length > 0 !== wasLost || more.length > 0;
     if (!isUrgent && performance.now() - this.#writtenAt < Math.max(60_000, statusPause(known.length))) return;
-    await this.#patch({ ...bundle, metadata }, own).catch(ignoring('conflict'));
+    await this.#patch({ ...bundle, metadata }, nextStatus).catch(ignoring('conflict'));
     this.#writtenAt = performance.now();
   }
 

@@ -228,12 +228,12 @@ export class Rollout {
     nodes: number | undefined,
     pools = false,
   ): Promise<void> {
-    const during = `${uid ?? ''} ${status?.phase ?? ''} ${nodes === undefined ? 'restored' : 'paused'} ${pools}`;
-    if (this.#paused === during) return;
+    const pauseKey = `${uid ?? ''} ${status?.phase ?? ''} ${nodes === undefined ? 'restored' : 'paused'} ${pools}`;
+    if (this.#paused === pauseKey) return;
     if (pools) await restorePools(this.#cluster);
     if (nodes === undefined) await restoreNodeChanges(this.#cluster);
     else await pauseNodeChanges(this.#cluster, name, nodes);
-    this.#paused = during;
+    this.#paused = pauseKey;
   }
 
   async #findMissing({ metadata }: UpgradeBundle, images: readonly string[]): Promise<readonly MissingImage[]> {
@@ -247,14 +247,14 @@ export class Rollout {
   async #collectGarbage(bundles: readonly UpgradeBundle[]): Promise<void> {
     const [version] = this.#view.list('ClusterVersion');
     const { history } = fieldsOf(version?.['status']);
-    const of = [
+    const collectionKey = [
       bundles.map(({ metadata, status }) => [metadata.uid, metadata.deletionTimestamp, status?.phase, status?.release]),
       history,
       fieldsOf(version?.['spec'])['desiredUpdate'],
     ];
-    if (isDeepStrictEqual(of, this.#collected)) return;
+    if (isDeepStrictEqual(collectionKey, this.#collected)) return;
     await garbageCollect(this.#cluster, bundles);
-    this.#collected = of;
+    this.#collected = collectionKey;
   }
 
   /** Writes to the status why the last round failed. */

@@ -290,7 +290,7 @@ async function describeMissing(observation: Observation, { metadata }: BundleFac
     ({ image, pod, bundled }) =>
       `${image}, needed by ${pod}${bundled ? ', is in the bundle and was still pulled' : ''}`,
   );
-  const reason = missing.every(({ bundled }) => bundled) ? 'PulledAllTheSame' : 'NotInBundle';
+  const reason = missing.every(({ bundled }) => bundled) ? 'PulledDespiteBundle' : 'NotInBundle';
   return [{ type: 'ImagesMissing', status: 'True', reason, message: listNames(words, '; ') }];
 }
 

@@ -44,7 +44,7 @@ export async function startAgents(
     checkInterrupted(context.signal);
     const survey = await surveyAgents(cluster);
     if (survey.complete) return survey;
-    const words = describe(survey);
+    const words = describeSurvey(survey);
     const lasting = words.replace(changing, '');
     if (lasting !== logged) context.log('info', words);
     logged = lasting;
@@ -89,7 +89,7 @@ function choose(
   return pod && { pod, executable };
 }
 
-function describe({ pods }: AgentSurvey): string {
+function describeSurvey({ pods }: AgentSurvey): string {
   const unreadyPods = pods.filter(({ ready }) => !ready);
   const count = `agents ready on ${pods.length - unreadyPods.length} of ${pods.length} nodes`;
   const [first] = unreadyPods;

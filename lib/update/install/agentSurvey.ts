@@ -79,7 +79,7 @@ export async function surveyAgents(cluster: Cluster): Promise<AgentSurvey> {
   // A pod on another node never gets ready, and may never end.
   const others = pods.filter(({ spec }) => !able.some(({ name }) => name === fieldsOf(spec)['nodeName'])).length;
   const refusal = places.every(({ pod }) => pod) ? undefined : await findRefusal(cluster);
-  const surveyed = places.map(({ node, pod }) => describe(node, pod, refusal));
+  const surveyed = places.map(({ node, pod }) => agentPodOf(node, pod, refusal));
   const settled = set !== undefined && isSettled(set, others) && (!controllers || isSettled(controllers));
   const complete = settled && surveyed.every(({ ready }) => ready);
   const sorted = surveyed.toSorted((a, b) => (a.node < b.node ? -1 : 1));
@@ -112,7 +112,7 @@ function isSettled({ metadata, status }: StoredObject, others = 0): boolean {
   return isCurrent && counts.every((count) => count >= (counts[0] ?? 0) - others);
 }
 
-function describe(
+function agentPodOf(
   { name, architecture, ready }: ClusterNode,
   pod: KubernetesObject | undefined,
   refusal = noPod,

@@ -16,7 +16,7 @@ export interface AllowedFacts extends BundleFacts {
  * Removes the images that the release signature does not cover, unless `spec.allowExtraImages` has their digest. The
  * signed payload alone names the images of the release.
  */
-export function leaveOutExtras(facts: BundleFacts, { spec }: Pick<UpgradeBundle, 'spec'>): AllowedFacts {
+export function withoutExtraImages(facts: BundleFacts, { spec }: Pick<UpgradeBundle, 'spec'>): AllowedFacts {
   const { release, components, extraImages } = facts.metadata;
   const images = listContainerImages(facts.metadata);
   const signed = new Set([release, ...Object.values(components)]);
@@ -40,7 +40,7 @@ export function chooseFacts(
 ): AllowedFacts | undefined {
   if (describeMismatch(bundle, facts) !== undefined) return undefined;
   const own = selectHop(facts, bundle.status?.version);
-  return own && leaveOutExtras(own, bundle);
+  return own && withoutExtraImages(own, bundle);
 }
 
 /** Describes which extra images are not loaded, and how to allow them. */

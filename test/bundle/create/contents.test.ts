@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { settleTasks, gatherContents, type FetchTask } from '../../../lib/bundle/create/contents.ts';
-import type { BundleOrigin } from '../../../lib/bundle/create/origin.ts';
+import type { ReleaseProvider } from '../../../lib/bundle/create/releaseProvider.ts';
 import { type BundleImage } from '../../../lib/bundle/metadata/images.ts';
 import { mediaTypes } from '../../../lib/content/oci/descriptor.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
@@ -9,7 +9,7 @@ import { PluginError } from '../../../lib/errors.ts';
 import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { makeBlob, makeNoiseLayer } from '../../support/content/layers.ts';
-import { openOrigin } from '../../support/content/origin.ts';
+import { openProvider } from '../../support/content/provider.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
@@ -17,13 +17,13 @@ import { buildRelease } from '../../support/release/release.ts';
 
 describe('gatherContents', () => {
   let registry: TestRegistry;
-  let origin: BundleOrigin;
+  let provider: ReleaseProvider;
   beforeEach(async () => {
     registry = await startRegistry();
-    origin = openOrigin(makeContext());
+    provider = openProvider(makeContext());
   });
   afterEach(async () => {
-    await origin[Symbol.asyncDispose]();
+    await provider[Symbol.asyncDispose]();
     await registry.stop();
   });
 
@@ -31,7 +31,7 @@ describe('gatherContents', () => {
     return { name, reference: { registry: registry.host, repository, digest }, tag: `tag-${name}` };
   };
   const gather = (images: readonly BundleImage[], onEvent: Context['onEvent'] = () => undefined) =>
-    gatherContents(images, (reference) => origin.sourceOf(reference), { onEvent });
+    gatherContents(images, (reference) => provider.sourceOf(reference), { onEvent });
 
   it('lists everything once, in an order that depends on the images alone', async () => {
     const release = buildRelease({ arch: 'multi', components: 3, registry: registry.host });

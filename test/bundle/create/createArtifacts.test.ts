@@ -9,7 +9,7 @@ import { verifyBundle } from '../../../lib/bundle/verify/verify.ts';
 import { mediaTypes } from '../../../lib/content/oci/descriptor.ts';
 import { Directory } from '../../../lib/content/store/directory.ts';
 import { planImages, storeImagesOf } from '../../../lib/node/images/loadPlan.ts';
-import { leaveOutExtras } from '../../../lib/update/record/extraImages.ts';
+import { withoutExtraImages } from '../../../lib/update/record/extraImages.ts';
 import { makeBundle, type BundleOptions, type TestBundle } from '../../support/content/bundle.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { makeBlob } from '../../support/content/layers.ts';
@@ -109,7 +109,7 @@ describe('a bundle with an OCI artifact', () => {
       expect(storeImagesOf(bundle).map(({ name }) => name)).to.have.members(planned);
       const facts = { digest: chart.digest, metadata: bundle.metadata, signatures: new Map() };
       const spec = { bundle: {}, hold: false, allowExtraImages: [chart.digest] } as const;
-      const allowed = leaveOutExtras(facts, { spec });
+      const allowed = withoutExtraImages(facts, { spec });
       expect(allowed.metadata.images).to.have.members(planned);
       expect(allowed.leftOut).to.deep.equal([]);
       const { etcd = '' } = bundle.metadata.components;

@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { gatherContents, type Contents } from '../../../lib/bundle/create/contents.ts';
-import type { BundleOrigin } from '../../../lib/bundle/create/origin.ts';
+import type { ReleaseProvider } from '../../../lib/bundle/create/releaseProvider.ts';
 import { fillBundle, layOutBundle } from '../../../lib/bundle/create/writeBundle.ts';
 import { type MetadataFacts, parseMetadata } from '../../../lib/bundle/metadata/metadata.ts';
 import { ArchiveWriter } from '../../../lib/content/archive/archiveWriter.ts';
@@ -11,7 +11,7 @@ import { mediaTypes, parseManifest } from '../../../lib/content/oci/descriptor.t
 import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
-import { openOrigin } from '../../support/content/origin.ts';
+import { openProvider } from '../../support/content/provider.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
@@ -22,7 +22,7 @@ describe('fillBundle', () => {
   let folder: string;
   let path: string;
   let context: TestContext;
-  let origin: BundleOrigin;
+  let provider: ReleaseProvider;
   let contents: Contents;
   let tar: TarLayout;
 
@@ -31,7 +31,7 @@ describe('fillBundle', () => {
     folder = await makeFolder();
     path = join(folder, 'bundle.tar');
     context = makeContext();
-    origin = openOrigin(context);
+    provider = openProvider(context);
     const release = buildRelease({ components: 3, registry: registry.host, attachments: () => false });
     release.addTo(registry.content);
     const images = [...release.images.values()].map(({ name, digest }) => {
@@ -41,7 +41,7 @@ describe('fillBundle', () => {
         tag: name,
       };
     });
-    contents = await gatherContents(images, (reference) => origin.sourceOf(reference), context);
+    contents = await gatherContents(images, (reference) => provider.sourceOf(reference), context);
     const facts = { version: '1.2.3', arch: 'x86_64', release: release.pullspec, images: [], components: {} };
     tar = layOutBundle(
       { ...facts, extraImages: [], osImages: [], previous: [], signatures: {}, tool: 'test' },
@@ -50,7 +50,7 @@ describe('fillBundle', () => {
     ).tar;
   });
   afterEach(async () => {
-    await origin[Symbol.asyncDispose]();
+    await provider[Symbol.asyncDispose]();
     await registry.stop();
     await removeFolder(folder);
   });
@@ -61,7 +61,7 @@ describe('fillBundle', () => {
 
   it('gives the digest of the finished file, and how much was fetched', async () => {
     const writer = await openWriter();
-    const { digests, fetched } = await fillBundle(writer, contents, origin, context);
+    const { digests, fetched } = await fillBundle(writer, contents, provider, context);
     const { digest } = digests;
     await writer.finish();
     expect(digestOf(await readFile(path))).to.equal(digest);
@@ -70,7 +70,7 @@ describe('fillBundle', () => {
 
   it('tells the plan, every byte once, and each image when it is whole', async () => {
     const writer = await openWriter();
-    await fillBundle(writer, contents, origin, context);
+    await fillBundle(writer, contents, provider, context);
     await writer.close();
     expect(kinds('plan')).to.deep.equal([
       { kind: 'plan', images: 3, blobs: contents.blobs.size, bytes: total(), present: 0 },
@@ -86,14 +86,14 @@ describe('fillBundle', () => {
     const [broken] = contents.blobs.keys();
     const fault = registry.fault(new RegExp(`/blobs/${String(broken)}`), { flipByte: 3 }, { times: 1 });
     const first = await openWriter();
-    const error = await failureOf(fillBundle(first, contents, origin, context), 'digest-mismatch');
+    const error = await failureOf(fillBundle(first, contents, provider, context), 'digest-mismatch');
     expect(error.message).to.match(/: source: .* is corrupt/);
     expect(fault.hits).to.equal(1);
     await first.close();
 
     context = makeContext();
     const second = await openWriter();
-    const { digests, fetched } = await fillBundle(second, contents, origin, context);
+    const { digests, fetched } = await fillBundle(second, contents, provider, context);
     const { digest } = digests;
     await second.finish();
     expect(fetched).to.equal(contents.blobs.get(broken ?? digest)?.descriptor.size);
@@ -106,7 +106,7 @@ describe('fillBundle', () => {
     registry.fault(/GET .*\/blobs\//, { noAnswer: 'hold' });
     const writer = await openWriter();
     try {
-      const filling = failureOf(fillBundle(writer, contents, origin, context), 'interrupted');
+      const filling = failureOf(fillBundle(writer, contents, provider, context), 'interrupted');
       await registry.nextRequest();
       context.interrupt();
       await filling;

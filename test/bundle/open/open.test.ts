@@ -4,7 +4,7 @@ import { basename, dirname, join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { promisify } from 'node:util';
 import { expect } from 'chai';
-import { openLocalOrigin } from '../../../lib/bundle/create/localOrigin.ts';
+import { openLocalProvider } from '../../../lib/bundle/create/localProvider.ts';
 import { metadataPath } from '../../../lib/bundle/metadata/metadata.ts';
 import type { BundlePart } from '../../../lib/bundle/open/bundle.ts';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
@@ -65,7 +65,7 @@ describe('a mirror directory with links in it', () => {
       credentials: new Credentials({ environment: {}, home: root }),
       mirrors: new MirrorSets([]),
     };
-    const { message } = await failureOf(openLocalOrigin(root, access, makeContext()), 'not-readable');
+    const { message } = await failureOf(openLocalProvider(root, access, makeContext()), 'not-readable');
     expect(message).to.equal(`${join(root, 'config')} is a symbolic link, which is not followed`);
   });
 

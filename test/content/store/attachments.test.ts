@@ -1,11 +1,11 @@
 import { expect } from 'chai';
-import type { BundleOrigin } from '../../../lib/bundle/create/origin.ts';
+import type { ReleaseProvider } from '../../../lib/bundle/create/releaseProvider.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { ImageGraphReader, type ImageGraph } from '../../../lib/content/store/imageGraph.ts';
 import { repositoryOf, startRegistry, type RegistryOptions, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { makeNoiseLayer } from '../../support/content/layers.ts';
-import { openOrigin } from '../../support/content/origin.ts';
+import { openProvider } from '../../support/content/provider.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { addReferrersTag, addSupplements, attachmentTag } from '../../support/release/attachments.ts';
@@ -14,15 +14,15 @@ const repository = 'team/app';
 
 describe('what is attached to images', () => {
   let registry: TestRegistry;
-  let origin: BundleOrigin;
+  let provider: ReleaseProvider;
   afterEach(async () => {
-    await origin[Symbol.asyncDispose]();
+    await provider[Symbol.asyncDispose]();
     await registry.stop();
   });
 
   const start = async (options: RegistryOptions = {}): Promise<void> => {
     registry = await startRegistry(options);
-    origin = openOrigin(makeContext());
+    provider = openProvider(makeContext());
   };
   const put = (name: string): Digest => {
     const contents = new TestContent();
@@ -37,7 +37,7 @@ describe('what is attached to images', () => {
   };
   const read = (digests: readonly Digest[]): Promise<ImageGraph[]> => {
     const reader = new ImageGraphReader();
-    const source = origin.sourceOf({ registry: registry.host, repository, digest: digestOf('any') });
+    const source = provider.sourceOf({ registry: registry.host, repository, digest: digestOf('any') });
     return Promise.all(digests.map((digest) => reader.read(source, digest)));
   };
   const suffixesOf = (graph: ImageGraph | undefined): string[] =>
@@ -52,7 +52,7 @@ describe('what is attached to images', () => {
       add((contents) => addSupplements(contents, { repository, digest }));
       if (referrers) registry.content.repositories.get(repository)?.tags.delete(attachmentTag(digest).slice(0, -4));
       graphs.push((await read([digest]))[0]);
-      if (referrers) await Promise.all([origin[Symbol.asyncDispose](), registry.stop()]);
+      if (referrers) await Promise.all([provider[Symbol.asyncDispose](), registry.stop()]);
     }
     const [byApi, byTag] = graphs;
     expect(suffixesOf(byApi)).to.deep.equal(['.att', '.sbom', '']);
@@ -64,7 +64,7 @@ describe('what is attached to images', () => {
     await start({ referrers: 'of known images' });
     const digest = put('1');
     add((contents) => addSupplements(contents, { repository, digest }));
-    const source = origin.sourceOf({ registry: registry.host, repository, digest });
+    const source = provider.sourceOf({ registry: registry.host, repository, digest });
     expect(await source.referrers?.(digestOf('gone'))).to.deep.equal([]);
     expect(await source.referrers?.(digest)).not.to.be.empty;
   });
@@ -78,7 +78,7 @@ describe('what is attached to images', () => {
       const digests = Array.from({ length: 190 }, (_, index) => put(String(index)));
       await read(digests);
       expect(registry.requests).to.have.length(2 * 190 + extra);
-      if (referrers) await Promise.all([origin[Symbol.asyncDispose](), registry.stop()]);
+      if (referrers) await Promise.all([provider[Symbol.asyncDispose](), registry.stop()]);
     }
   });
 

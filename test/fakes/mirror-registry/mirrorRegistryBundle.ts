@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { createRegistryBundle } from '../../../lib/registry-host/releases/registryBundle.ts';
 import { TestContent } from '../../support/content/image.ts';
-import { openOrigin } from '../../support/content/origin.ts';
+import { openProvider } from '../../support/content/provider.ts';
 import { putImage } from '../../support/content/smallImage.ts';
 import { makeContext } from '../../support/context.ts';
 import { TestRegistry } from '../registry/registry.ts';
@@ -30,7 +30,7 @@ export async function makeRegistryBundle(folder: string): Promise<TestRegistryBu
       putImage(content, name, tag);
     }
     // One origin requests a tag only once.
-    const origin = openOrigin(context);
+    const origin = openProvider(context);
     const request = { version: '2.0.11', arch: 'x86_64', images, output, tool: 'test' } as const;
     const { path } = await createRegistryBundle(request, origin, context);
     await origin[Symbol.asyncDispose]();

@@ -2,7 +2,7 @@ import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createRegistryBundle } from '../../../lib/registry-host/releases/registryBundle.ts';
 import { TestContent } from '../../support/content/image.ts';
-import { openOrigin } from '../../support/content/origin.ts';
+import { openProvider } from '../../support/content/provider.ts';
 import { makeContext } from '../../support/context.ts';
 import { runSuccessfully } from '../../support/peers.ts';
 import { TestRegistry } from '../registry/registry.ts';
@@ -27,7 +27,7 @@ export async function makeStandInReleases(
 ): Promise<StandInReleases> {
   const source = new TestRegistry({ content: (await publish()).content });
   await source.start();
-  const origin = openOrigin(makeContext());
+  const origin = openProvider(makeContext());
   try {
     const { quay, redis, pause } = imagesOf('2.0.7');
     const old = { quay, redis, pause };

@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import { digestOf } from '../../../lib/content/oci/digest.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import type { StoredRelease } from '../../../lib/mirroring/prune/inventory.ts';
-import { readClusterNeeds, judgeReleases } from '../../../lib/mirroring/prune/prunePlan.ts';
+import { readClusterNeeds, evaluateReleases } from '../../../lib/mirroring/prune/prunePlan.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
 import { failureOf } from '../../support/program/failure.ts';
 
@@ -67,7 +67,7 @@ describe('readClusterNeeds without a cluster', () => {
   });
 });
 
-describe('judgeReleases', () => {
+describe('evaluateReleases', () => {
   const release: StoredRelease = {
     version: '4.20.3',
     arch: 'multi',
@@ -78,7 +78,7 @@ describe('judgeReleases', () => {
   };
   const reasonFor = (digests: string[], versions: string[] = []): string | undefined => {
     const needs = { name: 'c', versions: new Set(versions), digests: new Set(digests.map(digestOf)) };
-    return judgeReleases({ releases: [release] }, [], needs)[0]?.reason;
+    return evaluateReleases({ releases: [release] }, [], needs)[0]?.reason;
   };
 
   it('keeps a list of which the cluster runs an image for one architecture', () => {

@@ -6,7 +6,7 @@ import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { createRegistryBundle, imagesOfBundle } from '../../../lib/registry-host/releases/registryBundle.ts';
 import { TestRegistry } from '../../fakes/registry/registry.ts';
 import { TestContent } from '../../support/content/image.ts';
-import { openOrigin } from '../../support/content/origin.ts';
+import { openProvider } from '../../support/content/provider.ts';
 import { putImage } from '../../support/content/smallImage.ts';
 import { makeContext } from '../../support/context.ts';
 import { runSuccessfully } from '../../support/peers.ts';
@@ -36,7 +36,7 @@ describe('createRegistryBundle', () => {
       redis: `${registry.host}/rhel8/redis-6:1-2`,
       pause: `${registry.host}/ubi8/pause:8.10-5`,
     };
-    await using origin = openOrigin(context);
+    await using origin = openProvider(context);
     const request = { version: '2.0.11', arch: 'x86_64', images, output: folder, tool: 'test' } as const;
     const { path } = await createRegistryBundle(request, origin, context);
     expect(path).to.equal(join(folder, 'mirror-registry-2.0.11-x86_64.tar'));
@@ -83,7 +83,7 @@ describe('createRegistryBundle', () => {
   });
 
   it('wants tags, by which a registry’s version is known', async () => {
-    await using origin = openOrigin(context);
+    await using origin = openProvider(context);
     const image = `${registry.host}/a/b@sha256:${'a'.repeat(64)}`;
     const images = { quay: image, redis: image, pause: image };
     const request = { version: '2.0.11', arch: 'x86_64', images, output: folder, tool: 'test' } as const;

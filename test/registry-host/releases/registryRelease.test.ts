@@ -9,7 +9,7 @@ import { type RegistryRelease } from '../../../lib/registry-host/releases/images
 import { openRegistryRelease } from '../../../lib/registry-host/releases/registryRelease.ts';
 import { formatReleaseList } from '../../../lib/registry-host/releases/releaseList.ts';
 import { makeRegistryBundle } from '../../fakes/mirror-registry/mirrorRegistryBundle.ts';
-import { openOrigin } from '../../support/content/origin.ts';
+import { openProvider } from '../../support/content/provider.ts';
 import { makeContext } from '../../support/context.ts';
 import { startDockerRegistry, type DockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer, runSuccessfully, type RunResult } from '../../support/peers.ts';
@@ -46,7 +46,7 @@ describe('openRegistryRelease', function () {
     openRegistryRelease(
       text,
       async (reference) => {
-        const origin = openOrigin(context);
+        const origin = openProvider(context);
         opened += 1;
         const close = async (): Promise<void> => {
           opened -= 1;

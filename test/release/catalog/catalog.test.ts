@@ -2,7 +2,7 @@ import { gunzipSync } from 'node:zlib';
 import { expect } from 'chai';
 import { Parser } from 'tar';
 import { stringify } from 'yaml';
-import type { BundleOrigin } from '../../../lib/bundle/create/origin.ts';
+import type { ReleaseProvider } from '../../../lib/bundle/create/releaseProvider.ts';
 import { parseManifest, type Descriptor, type Manifest } from '../../../lib/content/oci/descriptor.ts';
 import type { Digest } from '../../../lib/content/oci/digest.ts';
 import { readContent } from '../../../lib/content/store/store.ts';
@@ -12,7 +12,7 @@ import type { OperatorRequest } from '../../../lib/release/catalog/selection.ts'
 import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { makeBlob, makeFileLayer, type TestLayer } from '../../support/content/layers.ts';
-import { openOrigin } from '../../support/content/origin.ts';
+import { openProvider } from '../../support/content/provider.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import {
@@ -58,14 +58,14 @@ const operators: readonly TestOperator[] = [
 describe('filterCatalog', () => {
   const content = new TestContent();
   let registry: TestRegistry;
-  let origin: BundleOrigin;
+  let provider: ReleaseProvider;
 
   before(async () => {
     registry = await startRegistry({ content: content.content });
-    origin = openOrigin(makeContext());
+    provider = openProvider(makeContext());
   });
   after(async () => {
-    await origin[Symbol.asyncDispose]();
+    await provider[Symbol.asyncDispose]();
     await registry.stop();
   });
 
@@ -74,7 +74,7 @@ describe('filterCatalog', () => {
     requests: readonly OperatorRequest[],
     architecture?: string,
   ): Promise<FilteredCatalog> => {
-    const source = origin.sourceOf({ registry: registry.host, repository: 'index' });
+    const source = provider.sourceOf({ registry: registry.host, repository: 'index' });
     return filterCatalog(await openCatalog({ source, root }, architecture, makeContext()), requests, makeContext());
   };
   const filterLayers = (layers: readonly TestLayer[], ...requests: OperatorRequest[]): Promise<FilteredCatalog> =>

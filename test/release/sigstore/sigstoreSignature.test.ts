@@ -3,7 +3,7 @@ import { expect } from 'chai';
 import { mediaTypes, parseManifest, type Descriptor } from '../../../lib/content/oci/descriptor.ts';
 import { digestOf, hexOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { readImagePolicy, type ImagePolicy } from '../../../lib/release/sigstore/imagePolicy.ts';
-import { judgeImage } from '../../../lib/release/sigstore/releaseCheck.ts';
+import { evaluateImage } from '../../../lib/release/sigstore/releaseCheck.ts';
 import { emptyContent, startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { makeBlob } from '../../support/content/layers.ts';
@@ -26,7 +26,7 @@ const [right, other] = [
   generateKeyPairSync('ec', { namedCurve: 'P-256' }),
 ];
 
-describe('judgeImage', () => {
+describe('evaluateImage', () => {
   let registry: TestRegistry;
   let host: string;
   let digest: Digest;
@@ -110,7 +110,7 @@ describe('judgeImage', () => {
     const layers = manifest ? parseManifest(manifest, 'the attachment').layers : [];
     const content = new Map(payloads.map((payload) => [digestOf(Buffer.from(payload)), Buffer.from(payload)]));
     const readPayload = (layer: Descriptor) => Promise.resolve(content.get(layer.digest));
-    return (await judgeImage(image, policy, layers, readPayload)).outcome;
+    return (await evaluateImage(image, policy, layers, readPayload)).outcome;
   }
 
   /** Returns the image and the policy for skopeo. */

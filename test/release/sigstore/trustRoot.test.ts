@@ -5,7 +5,7 @@ import { expect } from 'chai';
 import { mediaTypes, parseManifest, type Descriptor } from '../../../lib/content/oci/descriptor.ts';
 import { digestOf, hexOf, type Digest } from '../../../lib/content/oci/digest.ts';
 import { readImagePolicy } from '../../../lib/release/sigstore/imagePolicy.ts';
-import { judgeImage } from '../../../lib/release/sigstore/releaseCheck.ts';
+import { evaluateImage } from '../../../lib/release/sigstore/releaseCheck.ts';
 import { emptyContent, startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { makeBlob } from '../../support/content/layers.ts';
@@ -229,7 +229,7 @@ describe('the roots of trust of image policies', () => {
         'a test',
       );
       const image = { reference: { registry: host, repository: 'team/app' }, digest };
-      const { outcome, reasons } = await judgeImage(image, policy, layers, () => Promise.resolve(payload));
+      const { outcome, reasons } = await evaluateImage(image, policy, layers, () => Promise.resolve(payload));
       expect(outcome, reasons.join('; ')).to.equal(expected);
       if (!isJudged) return;
       const isAccepted = await judge.accepts(source(), `${host}/team`, rule);

@@ -2,7 +2,7 @@ import { mkdir, open, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { x as extract } from 'tar';
 import { createBundle, type CreateResult } from '../../../lib/bundle/create/create.ts';
-import { RegistryOrigin } from '../../../lib/bundle/create/origin.ts';
+import { RegistryProvider } from '../../../lib/bundle/create/releaseProvider.ts';
 import { heldImagesOf } from '../../../lib/bundle/create/siteCheck.ts';
 import type { ReportPlace } from '../../../lib/bundle/metadata/metadata.ts';
 import type { SiteReport } from '../../../lib/config/siteReport.ts';
@@ -158,7 +158,7 @@ async function create(made: {
     credentials: new Credentials({ environment: {}, home: folder }),
     mirrors: new MirrorSets((['digest', 'tag'] as const).map((pulls) => ({ ...mirror, pulls }))),
   };
-  const origin = new RegistryOrigin(access, context);
+  const provider = new RegistryProvider(access, context);
   const [first, ...others] = releases.map(({ version, arch, releaseRepository: name }) => {
     return { version, arch, repository: `quay.io/${name}` };
   });
@@ -184,12 +184,12 @@ async function create(made: {
         verifyExisting: false,
         tool: 'test/1',
       },
-      origin,
+      provider,
       context,
     );
     return { result, requests: server.requests.map(({ path }) => path), lines: context.lines };
   } finally {
-    await origin[Symbol.asyncDispose]();
+    await provider[Symbol.asyncDispose]();
     await server.stop();
   }
 }

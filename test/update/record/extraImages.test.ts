@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { leaveOutExtras } from '../../../lib/update/record/extraImages.ts';
+import { withoutExtraImages } from '../../../lib/update/record/extraImages.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { platformImage } from '../../fakes/cluster/site.ts';
 import { makeFacts, release, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
@@ -20,21 +20,21 @@ describe('extra images of a bundle, on a cluster', () => {
   const spec = { bundle: {}, hold: false } as const;
 
   it('are left out unless their digest is allowed', () => {
-    const none = leaveOutExtras(facts, { spec });
+    const none = withoutExtraImages(facts, { spec });
     expect(none.metadata.images).to.deep.equal([release, etcd]);
     expect([none.metadata.extraImages, none.leftOut]).to.deep.equal([[], [allowed, other]]);
-    const some = leaveOutExtras(facts, { spec: { ...spec, allowExtraImages: [digest] } });
+    const some = withoutExtraImages(facts, { spec: { ...spec, allowExtraImages: [digest] } });
     expect(some.metadata.images).to.deep.equal([release, etcd, allowed]);
     expect([some.metadata.extraImages, some.leftOut]).to.deep.equal([[allowed], [other]]);
   });
 
   it('are images that the signed payload does not name, even if the bundle does not call them extra', () => {
     const hidden = { ...facts, metadata: { ...facts.metadata, extraImages: [] } };
-    expect(leaveOutExtras(hidden, { spec }).metadata.images).to.deep.equal([release, etcd]);
+    expect(withoutExtraImages(hidden, { spec }).metadata.images).to.deep.equal([release, etcd]);
     // The digest of a component under another name is not part of the release.
     const moved = `quay.io/evil/etcd@${etcd.split('@')[1] ?? ''}`;
     const renamed = { ...facts, metadata: { ...facts.metadata, images: [release, etcd, moved] } };
-    expect(leaveOutExtras(renamed, { spec }).leftOut).to.deep.equal([moved]);
+    expect(withoutExtraImages(renamed, { spec }).leftOut).to.deep.equal([moved]);
   });
 
   it('are not pinned unless they are allowed, and the status says how to allow them', async () => {

@@ -11,30 +11,34 @@ import { metadataPath, metadataSizeLimit, parseMetadata, type BundleMetadata } f
 import { readReleaseRepositories } from '../metadata/originalNames.ts';
 import { openComplete } from '../open/deltaBase.ts';
 import type { StoredBlob } from './contents.ts';
-import { RegistryOrigin, type BundleOrigin } from './origin.ts';
+import { RegistryProvider, type ReleaseProvider } from './releaseProvider.ts';
 
 /**
  * Opens a mirror directory or a bundle as the source of a new bundle, for every repository. Throws `not-readable`,
  * `not-found`, `incomplete` and `invalid-bundle`.
  */
-export async function openLocalOrigin(path: string, access: RegistryAccess, context: Context): Promise<BundleOrigin> {
+export async function openLocalProvider(
+  path: string,
+  access: RegistryAccess,
+  context: Context,
+): Promise<ReleaseProvider> {
   // A mirror directory may have several releases, and is then not a bundle.
   const isDirectory = (await listRepositories(path)).includes(releaseRepository);
   const stored = isDirectory ? await openDirectory(path, context) : await openBundleContent(path, context);
-  return new LocalOrigin(stored, access, context);
+  return new LocalProvider(stored, access, context);
 }
 
 /** The content of a mirror directory or of a bundle. */
-interface StoredRelease extends Pick<BundleOrigin, 'signatures' | 'repository'>, AsyncDisposable {
+interface StoredRelease extends Pick<ReleaseProvider, 'signatures' | 'repository'>, AsyncDisposable {
   readonly content: ContentSource;
 }
 
-class LocalOrigin implements BundleOrigin {
-  readonly signatures: BundleOrigin['signatures'];
+class LocalProvider implements ReleaseProvider {
+  readonly signatures: ReleaseProvider['signatures'];
   readonly repository: string | undefined;
   readonly isLocal = true;
   readonly #stored: StoredRelease;
-  readonly #registries: RegistryOrigin;
+  readonly #registries: RegistryProvider;
   readonly #limiter: RequestLimiter;
   readonly #signal: AbortSignal;
 
@@ -42,7 +46,7 @@ class LocalOrigin implements BundleOrigin {
     this.signatures = stored.signatures;
     this.repository = stored.repository;
     this.#stored = stored;
-    this.#registries = new RegistryOrigin(access, context);
+    this.#registries = new RegistryProvider(access, context);
     this.#limiter = new RequestLimiter(access.settings.maxPerRegistry);
     this.#signal = context.signal;
   }

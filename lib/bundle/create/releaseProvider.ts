@@ -9,7 +9,7 @@ import { PluginError } from '#errors';
 import type { StoredBlob } from './contents.ts';
 
 /** The source of a new bundle: registries, a mirror directory or another bundle. */
-export interface BundleOrigin {
+export interface ReleaseProvider {
   /** Signatures that are stored with the content, not verified. */
   readonly signatures: SignaturesByDigest;
   /** The repository of the release, if the content names it. */
@@ -28,7 +28,7 @@ export interface BundleOrigin {
 }
 
 /** Registries, with their mirrors. Separate threads fetch the blobs. */
-export class RegistryOrigin implements BundleOrigin {
+export class RegistryProvider implements ReleaseProvider {
   readonly signatures: SignaturesByDigest = new Map();
   readonly #registries: Registries;
 
