@@ -210,6 +210,9 @@ async function checkFile(path: string): Promise<void> {
   if (!stats) throw new PluginError('not-found', `there is no file ${path}`, { hint: 'Check the path.' });
   if (stats.isDirectory()) throw new PluginError('usage', `${path} is a folder`, { hint: 'Name a file.' });
   await access(path, constants.R_OK).catch((cause: unknown) => {
-    throw new PluginError('not-readable', `${path} must not be read by you`, { hint: 'Check its permissions.', cause });
+    throw new PluginError('not-readable', `cannot read ${path}: permission denied`, {
+      hint: 'Check its permissions.',
+      cause,
+    });
   });
 }

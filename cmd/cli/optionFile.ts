@@ -2,7 +2,7 @@ import { formatManifest } from '#config/manifest';
 import { readSmallFile, readSmallInput, readDocuments } from '#content/files';
 import { isPluginError, messageOf, PluginError } from '#errors';
 import { isFields, type Fields } from '#fields';
-import { camelCase, checkValue, kebabCase } from './arguments.ts';
+import { camelCase, checkValue } from './arguments.ts';
 import { namesOf, type Command, type ConfigFormat, type Option, type OptionRecord } from './command.ts';
 import { imageSetKind, readImageSet, type ImageSetOptions } from './mirroring/imageSet.ts';
 import { findSimilar } from './similar.ts';
@@ -79,15 +79,12 @@ async function readOptionFile(
   );
   const values = new Map<string, unknown>();
   for (const [field, value] of Object.entries(spec)) {
-    // Earlier files have one value under the name of the option, such as channel.
-    const single = options[kebabCase(field)]?.repeatable && !Array.isArray(value) ? kebabCase(field) : undefined;
-    const name = fields.get(field) ?? single;
+    const name = fields.get(field);
     const option = name === undefined ? undefined : options[name];
     if (name === undefined || !option) throw unknownField(path, `spec.${field}`, field, [...fields.keys()]);
-    if (values.has(name)) throw invalid(path, `spec.${field} is there by another name too`);
-    const given = name === single ? [value] : value;
-    await checkField(path, `spec.${field}`, option, given);
-    values.set(name, given);
+    if (values.has(name)) throw invalid(path, `spec.${field} is given twice, under two names`);
+    await checkField(path, `spec.${field}`, option, value);
+    values.set(name, value);
   }
   return { values, notes: [] };
 }
@@ -142,7 +139,7 @@ function readSpec(object: Fields, path: string, { kind }: ConfigFormat): Fields 
 }
 
 async function checkField(path: string, field: string, option: Option | undefined, value: unknown): Promise<void> {
-  if (!option) throw invalid(path, `${field} is no option of this command`);
+  if (!option) throw invalid(path, `${field} is not an option of this command`);
   const { type, repeatable } = option;
   const name = `${path}: ${field}`;
   if (repeatable && !Array.isArray(value)) throw invalid(path, `${field} must be a list`);

@@ -288,7 +288,7 @@ export function formatOption() {
   const choices = ['json', 'yaml'] as const;
   const check = (text: string): void => {
     if (/^\.*$|[/\\]/.test(text))
-      throw new PluginError('usage', `“${text}” is no format, and -o is the format`, {
+      throw new PluginError('usage', `“${text}” is not an output format`, {
         hint: `The place is --output=${text}.`,
       });
   };

@@ -50,8 +50,8 @@ type NamedBundle = Arguments<typeof namedArgument & typeof namedOptions & typeof
 export function requireOneBundle({ bundle, filename, digest }: NamedBundle): string | undefined {
   const named = fileOf(bundle, filename);
   if (named !== undefined || digest !== undefined) return named;
-  throw new PluginError('usage', 'which bundle? Name a file, or give --digest', {
-    hint: 'The digest is in the .sha256 file that stands beside the bundle.',
+  throw new PluginError('usage', 'no bundle is given: name a file, or give --digest', {
+    hint: 'The digest is in the .sha256 file beside the bundle.',
   });
 }
 

@@ -199,7 +199,7 @@ export async function findManifestFiles(folder: string): Promise<string[]> {
       else if (/\.(?:ya?ml|json)$/.test(entry.name)) paths.push(path);
       if (paths.length <= folderLimits.manifests && entries <= folderLimits.entries) continue;
       throw new PluginError('too-large', `${folder} has more files than the configuration of releases may have`, {
-        hint: `At most ${folderLimits.manifests} manifests are read: take out what does not belong there.`,
+        hint: `At most ${folderLimits.manifests} manifests are read: remove the other files.`,
       });
     }
   }

@@ -113,7 +113,7 @@ describe('a mistake on the command line', () => {
     ['bundle', 'receipt --key=upgrade.tar.yaml', /<file> is missing/],
     ['bundle', 'apply upgrade.tar -f upgrade.tar.yaml', /: give only one of .* and --filename$/m],
     ['mirror', 'apply config -f other', /: give only one of the argument and --filename$/m],
-    ['bundle', 'apply', /^error \(usage\): which bundle\? Name a file, or give --digest\n/],
+    ['bundle', 'apply', /^error \(usage\): no bundle is given: name a file, or give --digest\n/],
     ['bundle', 'create 4.20.3 --volume-size=4', /: a volume of 4 bytes is smaller .*\nhint: Add the unit: 4G\.\n/],
     ['bundle', 'verify upgrade.tar --to', /^error \(usage\): unknown option --to\nhint: '/],
     ['mirror', 'lst', /^error \([a-z-]+\): unknown command “lst”\nhint: Did you mean list\?\n/],

@@ -118,7 +118,7 @@ function __oc_hook
     set -l text (alias | string match -r '^alias oc (.*)$')
     if set -q text[2]
         if not __oc_take_alias (string split -n ' ' -- (string unescape -- $text[2]))
-            echo 'oc: the alias oc stays, which is more than an oc: call the plugins as oc adm-upgrade-bundle and oc adm-release-mirror-config' >&2
+            echo 'oc: the alias oc has more than options in it, and stays: call the plugins as oc adm-upgrade-bundle and oc adm-release-mirror-config' >&2
             return
         end
     else if functions -q oc

@@ -125,7 +125,7 @@ function __oc_hook {
   if __oc_text="$(alias oc 2>/dev/null)" && [[ -n $__oc_text ]]; then
     @readAlias@
     if ! __oc_take_alias "${__oc_words[@]}"; then
-      echo "oc: the alias oc stays, which is more than an oc: call the plugins as oc adm-upgrade-bundle and oc adm-release-mirror-config" >&2
+      echo "oc: the alias oc has more than options in it, and stays: call the plugins as oc adm-upgrade-bundle and oc adm-release-mirror-config" >&2
       return
     fi
   fi

@@ -219,7 +219,7 @@ function checkSignatures(
   return [
     ...absent.map((digest) =>
       inRelease?.has(digest) === false
-        ? contradiction(`lists a signature of ${digest}, which is no image of this release`)
+        ? contradiction(`lists a signature of ${digest}, which is not an image of this release`)
         : describeProblem(
             'missing',
             'signature',

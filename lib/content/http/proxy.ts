@@ -87,7 +87,7 @@ function checkException(exception: string): void {
     : exception.includes('://') || exception.includes('@')
       ? 'an entry that is a URL: name hosts only'
       : slash >= 0 && !isNetwork
-        ? `an entry that is no network: ${exception.slice(0, 100)}`
+        ? `an entry that is not a network: ${exception.slice(0, 100)}`
         : undefined;
   if (why === undefined) return;
   throw new PluginError('usage', `the environment variable NO_PROXY has ${why}`, {

@@ -36,9 +36,13 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
   const whole = `${registry}/${repository}`;
   if (reply.isCrossOrigin && status === 401 && url.pathname.startsWith('/v2/')) {
     // Quay names the host of its configuration, whichever name a client uses.
-    return new PluginError('denied', `${registry} calls itself ${url.host}, which has no login for ${what}${quoted}`, {
-      hint: `Use the name ${url.host} for the registry.`,
-    });
+    return new PluginError(
+      'denied',
+      `${registry} redirects to its configured name ${url.host}, which has no login for ${what}${quoted}`,
+      {
+        hint: `Use the name ${url.host} for the registry.`,
+      },
+    );
   }
   if (reply.isCrossOrigin && [401, 403].includes(status)) {
     // Signed URLs expire, and the registry then returns a new one.

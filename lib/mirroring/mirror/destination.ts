@@ -114,7 +114,7 @@ function fillIn(template: string, name: string, versionText: string): string {
 function parseTarget(option: string, text: string, toDir: string, shown = text): Target {
   const scheme = /^([a-z0-9]+):\/\//.exec(text)?.[1];
   if (scheme !== undefined && scheme !== 'file' && scheme !== 'docker') {
-    throw new PluginError('usage', `${option} ${shown}: ${scheme}:// is no place that images can be written to`, {
+    throw new PluginError('usage', `${option} ${shown}: ${scheme}:// is not a place that images can be written to`, {
       hint: 'Give REGISTRY/REPOSITORY, or file://REPOSITORY.',
     });
   }

@@ -185,7 +185,7 @@ export async function listDevices(host: Host, context: Context): Promise<BlockDe
   try {
     return stdout.trim() === '' ? [] : parseBlockDevices(stdout);
   } catch (cause) {
-    throw new PluginError('not-readable', `lsblk printed what cannot be read: ${messageOf(cause)}`, { cause });
+    throw new PluginError('not-readable', `cannot parse the output of lsblk: ${messageOf(cause)}`, { cause });
   }
 }
 

@@ -181,7 +181,7 @@ async function verifyDevice(path: string, digest: Digest, context: Context): Pro
     const { problems } = await verifyBundle(written, { expected, assumeBase: true }, context);
     const message = firstMessage(problems);
     if (message === undefined) return;
-    throw new PluginError('digest-mismatch', `${path} did not keep what was written: ${message}`, {
+    throw new PluginError('digest-mismatch', `${path} returned other bytes than were written: ${message}`, {
       hint: 'The drive is worn out or reports a wrong size. Use another one.',
     });
   } finally {

@@ -150,7 +150,7 @@ function oneFile(name: string, file: string, bytes: Buffer): ManifestSet {
 }
 
 function textOf(bytes: Buffer): string | { unreadable: string } {
-  return isUtf8(bytes) ? bytes.toString('utf8') : { unreadable: 'it is no text' };
+  return isUtf8(bytes) ? bytes.toString('utf8') : { unreadable: 'it is not text' };
 }
 
 function describeFailure(error: unknown): { unreadable: string } {

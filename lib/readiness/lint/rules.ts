@@ -248,7 +248,7 @@ export const unreadable: Rule<string> = {
   check: 'bundle',
   problem: 'cannot be read: %',
   why: 'An object that is not read may need a registry.',
-  remedy: 'Correct the file. If it is no manifest, keep it out of the folder.',
+  remedy: 'Correct the file. If it is not a manifest, keep it out of the folder.',
   find: (reason) => [{ field: '', value: reason }],
 };
 

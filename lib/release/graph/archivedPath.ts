@@ -99,7 +99,7 @@ const sharedSyntax =
  */
 function parsePattern(text: string, where: string): RegExp {
   const fail = (why: string, cause?: unknown): never => {
-    throw new PluginError('invalid-file', `${where} has a “from” that is no pattern: ${why}`, { cause });
+    throw new PluginError('invalid-file', `${where} has a “from” that is not a pattern: ${why}`, { cause });
   };
   try {
     const pattern = new RegExp(text);

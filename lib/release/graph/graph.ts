@@ -114,9 +114,9 @@ export async function readChannel(
     });
     if (read) return read;
   } catch (cause) {
-    return refuse(where, `answered with what is no update graph: ${messageOf(cause).slice(0, 100)}`, cause);
+    return refuse(where, `did not answer with an update graph: ${messageOf(cause).slice(0, 100)}`, cause);
   }
-  return refuse(where, 'answered with what is no update graph: it has no nodes');
+  return refuse(where, 'did not answer with an update graph: it has no nodes');
 }
 
 /** Returns the pullspec of a release by digest. Throws `server-error` for a graph that names it by a tag. */

@@ -149,7 +149,7 @@ function parsePayload(payload: Buffer): Statement | string {
   if (!statement || !critical || !image || !identity)
     return 'its content has other fields than a signature of an image';
   if (critical['type'] !== 'cosign container image signature')
-    return 'its content is no cosign container image signature';
+    return 'its content is not a cosign container image signature';
   const [digest, reference] = [image['docker-manifest-digest'], identity['docker-reference']];
   if (typeof digest !== 'string' || typeof reference !== 'string') return 'its content names no image';
   return hasValidOptions(statement['optional']) ? { digest, reference } : 'its optional fields are malformed';

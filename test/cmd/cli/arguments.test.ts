@@ -252,7 +252,7 @@ describe('the arguments of commands', () => {
       const name = `oc-adm_${program.replace('-', '_')}`;
       const format = await executeProgram(name, [...words, '-o', '/media/usb']);
       expect(format.stderr)
-        .to.contain('“/media/usb” is no format')
+        .to.contain('“/media/usb” is not an output format')
         .and.to.contain('hint: The place is --output=/media/usb.');
       const place = await executeProgram(name, [...words, '--output=json']);
       expect(place.stderr).to.contain('“json” is a format').and.to.contain('hint: The format is -o json.');

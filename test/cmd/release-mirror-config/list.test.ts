@@ -182,10 +182,10 @@ describe('oc adm-release-mirror-config list', () => {
       expect((await find('4.12.3', '4.12.9', '--arch=s390x')).stderr).to.contain('has no release for s390x');
       for (const [text, message] of [
         ['to: 4.12.9', 'has no “to” or “from”'],
-        ['to: 4.12.9\nfrom: "("', 'has a “from” that is no pattern'],
+        ['to: 4.12.9\nfrom: "("', 'has a “from” that is not a pattern'],
         // The first two are refused by the update service, which reads the others differently.
         ...['4(?=.)', '(4)\\1', '\\A4[.]12', '[[:digit:]]', '[0-9&&4]', '(?i:4)'].map(
-          (from) => [JSON.stringify({ to: '4.12.9', from }), 'has a “from” that is no pattern'] as const,
+          (from) => [JSON.stringify({ to: '4.12.9', from }), 'has a “from” that is not a pattern'] as const,
         ),
         ['to: [4.12.9', 'is not YAML'],
       ] as const) {

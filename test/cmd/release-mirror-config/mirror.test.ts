@@ -754,7 +754,7 @@ describe('oc adm-release-mirror-config refuses', () => {
     [[`--to=registry.test/a/b@sha256:${'0'.repeat(64)}`], /has a digest/, '4.12.4'],
     [['--to=release'], /names no registry/, '4.12.4'],
     [['--to=${component}'], /destination \$\{component\} cannot be used/, '4.12.4'],
-    [['--to=s3://s3.amazonaws.com/region/bucket'], /s3:\/\/ is no place/, '4.12.4'],
+    [['--to=s3://s3.amazonaws.com/region/bucket'], /s3:\/\/ is not a place/, '4.12.4'],
     [['--to=file://../release'], /cannot be a repository in a directory/, '4.12.4'],
     [['--config-to-dir=c', '--graph-data=https://graph.test/x.tar'], /--graph-data needs/, '4.12.4'],
     [[to], /is not the version of a release/, '4.12'],

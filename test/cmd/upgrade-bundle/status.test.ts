@@ -289,7 +289,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     expect(stderr).to.match(/^error \([a-z-]+\): .* has another digest than --digest: sha256:/);
     expect((await run('apply', bundle.path, '--digest=1234')).code).to.equal(2);
     expect((await run('apply')).stderr).to.match(
-      /^error \([a-z-]+\): which bundle\? Name a file, or give --digest\nhint: /,
+      /^error \([a-z-]+\): no bundle is given: name a file, or give --digest\nhint: /,
     );
     expect(server.requests.filter(({ method }) => method !== 'GET')).to.deep.equal([]);
   });

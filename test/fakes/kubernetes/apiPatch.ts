@@ -53,5 +53,5 @@ function operate(parent: Json | unknown[], key: string, op: string, value: unkno
   } else if (op === 'add') {
     if (Array.isArray(parent)) parent.splice(key === '-' ? parent.length : Number(key), 0, value);
     else fields[key] = value;
-  } else throw new Refusal(400, 'BadRequest', `${op} is no operation of a JSON patch`);
+  } else throw new Refusal(400, 'BadRequest', `${op} is not an operation of a JSON patch`);
 }

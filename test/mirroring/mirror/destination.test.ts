@@ -79,7 +79,7 @@ describe('parseDestination', () => {
     ['release', 'names no registry'],
     ['registry.example:5000', 'it lacks the repository: registry.example:5000/REPOSITORY'],
     ['registry.test/UPPER', 'cannot be a repository'],
-    ['s3://bucket/release', 's3:// is no place'],
+    ['s3://bucket/release', 's3:// is not a place'],
     ['file://../release', 'cannot be a repository in a directory'],
     ['file://a:b:c', 'cannot be a repository in a directory'],
   ] as const) {

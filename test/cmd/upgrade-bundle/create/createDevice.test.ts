@@ -175,6 +175,6 @@ describe('create --device', () => {
     await writeFile(script, `#!/bin/sh\n${spoil}\nPATH=/usr/sbin:/sbin exec blockdev "$@"\n`, { mode: 0o755 });
     const { code, stderr } = await create(worn.device);
     expect(code).to.equal(1);
-    expect(stderr).to.match(/^error \([a-z-]+\): \S+ did not keep what was written: .*/m);
+    expect(stderr).to.match(/^error \([a-z-]+\): \S+ returned other bytes than were written: .*/m);
   });
 });
