@@ -8,8 +8,11 @@ import { findSimilar } from './similar.ts';
 
 /** The pages of docs that explain names. */
 export const explainingPages = [
-  ...(['troubleshooting.md', 'lint-rules.md', 'how-to/update-without-a-registry.md'] as const),
-  ...(['how-to/update-stands-still.md', 'screen-codes.md'] as const),
+  'troubleshooting.md',
+  'lint-rules.md',
+  'how-to/update-without-a-registry.md',
+  'how-to/update-stands-still.md',
+  'screen-codes.md',
 ] as const;
 
 /** The texts of these pages in a built executable, in their order, as JSON, which the build defines. It is undefined in the sources. */

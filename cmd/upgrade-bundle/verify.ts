@@ -161,7 +161,14 @@ function describeChanges({ changes }: PlainVerified): string[][] {
 
 /** The parts of a bundle, in the order of their checks. */
 const subjects: readonly ProblemSubject[] = [
-  ...(['bundle', 'volume', 'metadata', 'signature', 'manifest', 'blob', 'tag', 'file'] as const),
+  'bundle',
+  'volume',
+  'metadata',
+  'signature',
+  'manifest',
+  'blob',
+  'tag',
+  'file',
 ];
 
 /** Formats the result of `verify` as JUnit XML: a case for each part of the bundle, and one for each image. */

@@ -8,25 +8,29 @@ export type Severity = 'blocker' | 'warning' | 'info';
 
 /** The kinds of subjects, in the order of the report. */
 const checks = [
-  ...([
-    'bundle',
-    'path',
-    'version',
-    'streams',
-    'operators',
-    'etcd',
-    'certificates',
-    'pools',
-    'nodes',
-    'drains',
-    'admission',
-    'space',
-    'images',
-    'mirrors',
-    'signatures',
-  ] as const),
-  ...(['pull-policy', 'tags', 'catalogs', 'imports', 'scripts', 'drills', 'rights'] as const),
-];
+  'bundle',
+  'path',
+  'version',
+  'streams',
+  'operators',
+  'etcd',
+  'certificates',
+  'pools',
+  'nodes',
+  'drains',
+  'admission',
+  'space',
+  'images',
+  'mirrors',
+  'signatures',
+  'pull-policy',
+  'tags',
+  'catalogs',
+  'imports',
+  'scripts',
+  'drills',
+  'rights',
+] as const;
 
 /** A kind of subject that is checked. */
 export type Check = (typeof checks)[number];

@@ -55,7 +55,12 @@ class ImageSetReader {
 
   read(object: Fields): void {
     const { mirror, archiveSize, storageConfig } = this.#fields(object, '', [
-      ...(['apiVersion', 'kind', 'metadata', 'mirror', 'archiveSize', 'storageConfig'] as const),
+      'apiVersion',
+      'kind',
+      'metadata',
+      'mirror',
+      'archiveSize',
+      'storageConfig',
     ]);
     if (storageConfig !== undefined) this.#note('storageConfig', 'runs resume without stored metadata');
     if (archiveSize !== undefined)

@@ -37,9 +37,11 @@ export function formatLintPage(result: LintResult, origin: PageStamp): string {
     ]);
   const checked = `${formatCount(objects, 'object')} in ${formatCount(files, 'file')} checked`;
   const verdict = {
-    ...({ kind: 'Manifests that need a registry', title: version, accent: passed ? 'good' : 'bad' } as const),
+    kind: 'Manifests that need a registry',
+    title: version,
+    accent: passed ? 'good' : 'bad',
     words: passed ? `Passed: ${checked}.` : `Failed: ${formatCount(failing, 'finding')}; ${checked}.`,
-  };
+  } as const;
   const heads = ['Severity', 'Status', 'Finding', 'Next step', 'Object', 'Place'];
   return format(verdict, listFindings(heads, rows), origin);
 }
@@ -112,12 +114,14 @@ export function formatDrillPage(cluster: string, drills: readonly NodeDrill[], o
     ]),
   );
   const verdict = {
-    ...({ kind: 'Drill without a registry', title: cluster, accent: failed.length === 0 ? 'good' : 'bad' } as const),
+    kind: 'Drill without a registry',
+    title: cluster,
+    accent: failed.length === 0 ? 'good' : 'bad',
     words:
       failed.length === 0
         ? `Passed: ${formatCount(drills.length, 'node')} started without a registry.`
         : `Failed: ${formatCount(failed.length, 'node')} of ${drills.length}. Load or pin the images below, or set imagePullPolicy: IfNotPresent, then drill again.`,
-  };
+  } as const;
   return format(
     verdict,
     markup`${listTable('Nodes', ['Node', 'Result', 'Reason', 'By', 'Pods that run', 'Last after', 'Started'], nodes)}

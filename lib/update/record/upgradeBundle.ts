@@ -40,8 +40,16 @@ export const startAnnotation = 'upgrade-bundle.openshift.io/start';
 
 /** The phases of an update, in their order; `Failed` may follow any of them except the last. */
 export const phases = [
-  ...(['Detected', 'Verified', 'Loading', 'Loaded', 'Pinned', 'Held', 'Upgrading', 'Completed', 'Failed'] as const),
-];
+  'Detected',
+  'Verified',
+  'Loading',
+  'Loaded',
+  'Pinned',
+  'Held',
+  'Upgrading',
+  'Completed',
+  'Failed',
+] as const;
 
 /** See `phases`. */
 export type Phase = (typeof phases)[number];

@@ -162,8 +162,10 @@ async function makeReport(
   const preflight = await runPreflight(cluster, undefined, context, { survey });
   const site = withFreeSpace(await readSite(cluster, survey, preflight, { tool, reportKey }), records);
   const reason = reasonOf(records);
-  const report = {
-    ...({ formatVersion: 1, cluster: id, sequence } as const),
+  const report: UpdateReport = {
+    formatVersion: 1,
+    cluster: id,
+    sequence,
     created: new Date(cluster.now()).toISOString().replace(/\.\d+/, ''),
     reason,
     tool,
