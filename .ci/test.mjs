@@ -1,9 +1,9 @@
 // Runs test files from one queue, the longest first, in three processes more than there are processors, because many
 // tests only wait. Those of whole systems wait longer, so they have two more. worker.mjs is such a process.
-// `node .ci/test.mjs` runs all except test/system, `node .ci/test.mjs system` only those, and `node .ci/test.mjs FILE...`
-// some. Files that use loop devices run in the first two processes only: they take the longest together, so the others are
-// nicer. With `--shuffle`, files, suites and tests run in random
-// order, which TEST_SEED repeats. The last line is the total: `N passed, N failed, N skipped`.
+// `node .ci/test.mjs` runs all except test/system, `node .ci/test.mjs system` only those, and
+// `node .ci/test.mjs FILE...` some. Files that use loop devices run in the first two processes only: they take the
+// longest together, so the others are nicer. With `--shuffle`, files, suites and tests run in random order, which
+// TEST_SEED repeats. The last line is the total: `N passed, N failed, N skipped`.
 import { fork, spawnSync } from 'node:child_process';
 import { hash } from 'node:crypto';
 import { once } from 'node:events';
@@ -76,7 +76,10 @@ function listFiles(words) {
   return files.filter((path) => path.startsWith('test/system/') === isSystem).sort();
 }
 
-/** Returns the files in the order of their start, and whether each uses loop devices. At most two such files run at a time. */
+/**
+ * Returns the files in the order of their start, and whether each uses loop devices. At most two such files run at a
+ * time.
+ */
 function plan(files) {
   const jobs = files.map((path) => {
     const usesLoops = /support\/loopDevice\.ts|losetup/.test(readFileSync(path, 'utf8'));
@@ -92,8 +95,8 @@ function rank(path) {
 }
 
 /**
- * Runs files in one process, and in another one after a file that ended it. The first two processes begin with files that
- * use loop devices.
+ * Runs files in one process, and in another one after a file that ended it. The first two processes begin with files
+ * that use loop devices.
  */
 async function runQueue(hasLoops) {
   let worker;

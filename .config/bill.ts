@@ -1,6 +1,6 @@
 /**
- * The software bill of materials, CycloneDX 1.5: the packages that `npm ci --omit=dev` installs by package-lock.json, and
- * the Node.js of platforms. `npm sbom --omit=dev` leaves out packages that development needs too, such as semver.
+ * The software bill of materials, CycloneDX 1.5: the packages that `npm ci --omit=dev` installs by package-lock.json,
+ * and the Node.js of platforms. `npm sbom --omit=dev` leaves out packages that development needs too, such as semver.
  */
 import lock from '../package-lock.json' with { type: 'json' };
 import manifest from '../package.json' with { type: 'json' };

@@ -1,8 +1,8 @@
 /**
- * Bundles programs into plain CommonJS modules. The code of worker threads is included as strings (`__WORKER_SOURCE__`),
- * because a single executable application has no second file to start them from. `__COMMIT__` is the commit of the build,
- * with a `+` if files differ from it; empty outside of a repository. `__EXPLAINING_PAGES__` are the pages that `explain`
- * reads, and `__SHELL_SCRIPTS__` the scripts that commands print, both as JSON.
+ * Bundles programs into plain CommonJS modules. The code of worker threads is included as strings
+ * (`__WORKER_SOURCE__`), because a single executable application has no second file to start them from. `__COMMIT__` is
+ * the commit of the build, with a `+` if files differ from it; empty outside of a repository. `__EXPLAINING_PAGES__`
+ * are the pages that `explain` reads, and `__SHELL_SCRIPTS__` the scripts that commands print, both as JSON.
  */
 import { execFileSync, type ExecFileSyncOptionsWithStringEncoding } from 'node:child_process';
 import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises';

@@ -1,7 +1,7 @@
 /**
  * Makes a container image of the files of an archive for Linux: a base image, which has glibc and libstdc++, and one
- * layer on it. The image is an OCI archive, as `skopeo copy oci-archive:FILE` and `podman load` read it. skopeo gets the
- * base. The same files and the same base give the same bytes.
+ * layer on it. The image is an OCI archive, as `skopeo copy oci-archive:FILE` and `podman load` read it. skopeo gets
+ * the base. The same files and the same base give the same bytes.
  */
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';

@@ -34,7 +34,9 @@ try {
 console.log(survivors === 0 ? 'no mutation survived' : `${survivors} mutations survived`);
 process.exitCode = survivors === 0 ? 0 : 1;
 
-/** Returns the state of a mutation. `invalid`: the text is not in the file exactly once, or the test fails without it. */
+/**
+ * Returns the state of a mutation. `invalid`: the text is not in the file exactly once, or the test fails without it.
+ */
 async function judge({ file, text, replacement, test }: Mutation): Promise<'killed' | 'survived' | 'invalid'> {
   const path = join(copy, file);
   const original = await readFile(path, 'utf8');
@@ -53,8 +55,8 @@ async function judge({ file, text, replacement, test }: Mutation): Promise<'kill
 }
 
 /**
- * Runs a file of tests up to its first failure, in a process group of its own, of which no process is left afterwards. A
- * mutation may cause an endless loop, also in a program that a test starts.
+ * Runs a file of tests up to its first failure, in a process group of its own, of which no process is left afterwards.
+ * A mutation may cause an endless loop, also in a program that a test starts.
  */
 async function passes(test: string): Promise<boolean> {
   const mocha = join(root, 'node_modules/mocha/bin/mocha.js');

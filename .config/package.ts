@@ -1,9 +1,9 @@
 /**
- * Builds one executable for each platform, which includes Node.js, and packs it with licences and man pages into an archive. Also
- * writes a bill of materials beside each archive, and checksums, into dist/packages or into the folder that an argument names. Other arguments
- * choose platforms, such as linux-amd64, and add an rpm (`rpm`) and a container image (`image --base=…`) of each archive for Linux.
- * `--fast` makes the archives a tenth larger, and does not compress rpms. Executables for macOS are built on
- * macOS, and those for Linux on Linux.
+ * Builds one executable for each platform, which includes Node.js, and packs it with licences and man pages into an
+ * archive. Also writes a bill of materials beside each archive, and checksums, into dist/packages or into the folder
+ * that an argument names. Other arguments choose platforms, such as linux-amd64, and add an rpm (`rpm`) and a container
+ * image (`image --base=…`) of each archive for Linux. `--fast` makes the archives a tenth larger, and does not compress
+ * rpms. Executables for macOS are built on macOS, and those for Linux on Linux.
  */
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';

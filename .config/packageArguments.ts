@@ -18,7 +18,9 @@ export function namesOf({ os, cpu, krew }: Platform): string[] {
   return [...new Set([`${krew.os}-${krew.arch}`, `${os}-${cpu}`])];
 }
 
-/** Reads the arguments, in any order. Throws an Error with the right ones for a word that is no platform and no folder. */
+/**
+ * Reads the arguments, in any order. Throws an Error with the right ones for a word that is no platform and no folder.
+ */
 export function readPackageArguments(given: readonly string[]): PackageArguments {
   const bases = given.flatMap((word) => (word.startsWith('--base=') ? [word.slice('--base='.length)] : []));
   const [base] = bases;

@@ -84,8 +84,8 @@ function fail(message: string): never {
 }
 
 /**
- * Keeps the heap of a command small that moves much content: it is cleaned more often, and its young generation does not
- * grow. With 190 images this saves 20 MB in `create`, and 50 MB in mirroring to a directory.
+ * Keeps the heap of a command small that moves much content: it is cleaned more often, and its young generation does
+ * not grow. With 190 images this saves 20 MB in `create`, and 50 MB in mirroring to a directory.
  */
 function limitHeap({ resumes, isService }: Command): void {
   if (resumes === undefined && isService === undefined) return;

@@ -1,6 +1,6 @@
 /**
- * Text of several lines that this program has laid out. Everything that is printed is a string or Lines, and a string is
- * one line. So names and messages of a cluster, a registry, a drive or a file cannot begin a line of their own.
+ * Text of several lines that this program has laid out. Everything that is printed is a string or Lines, and a string
+ * is one line. So names and messages of a cluster, a registry, a drive or a file cannot begin a line of their own.
  */
 export class Lines {
   #lines: readonly string[];

@@ -34,7 +34,9 @@ export function listSkippedImages(images: readonly SkippedImage[] = []): string[
   ]);
 }
 
-/** Returns a row for each release that needs its operating system streams described in the cluster, and its problems. */
+/**
+ * Returns a row for each release that needs its operating system streams described in the cluster, and its problems.
+ */
 export function describeStreams(releases: readonly OSImageStreams[] = []): [string, string][] {
   return releases.flatMap(({ version, availableStreams, commit, commitSource, problems }): [string, string][] => {
     const names = availableStreams.map(({ name }) => name).join(', ') || 'none';
@@ -63,7 +65,10 @@ export function describeStreamSizes(
   );
 }
 
-/** Warns of the known risks that a bundle claims. `accepted`: the names that the UpgradeBundle accepts; undefined if there is none. */
+/**
+ * Warns of the known risks that a bundle claims. `accepted`: the names that the UpgradeBundle accepts; undefined if
+ * there is none.
+ */
 export function warnOfClaimedRisks(
   releases: readonly Pick<BundleMetadata, 'version' | 'risks'>[],
   accepted: readonly string[] | undefined,

@@ -2,9 +2,10 @@ import type { Context } from '#context';
 import type { Terminal } from './terminal.ts';
 
 /**
- * The kind of values that a shell suggests. Files exist already: an option with the name of another one is refused. Paths
- * may also be new, or of a file system that is not that of this process. Bundles are the tars in the typed folder, and otherwise files. Versions are those of local bundles and mirror directories; components are
- * those of the bundle on the command line. Nodes and UpgradeBundles are read from the cluster.
+ * The kind of values that a shell suggests. Files exist already: an option with the name of another one is refused.
+ * Paths may also be new, or of a file system that is not that of this process. Bundles are the tars in the typed
+ * folder, and otherwise files. Versions are those of local bundles and mirror directories; components are those of the
+ * bundle on the command line. Nodes and UpgradeBundles are read from the cluster.
  */
 export type Suggestion =
   | 'files'
@@ -49,7 +50,10 @@ export interface Option {
   readonly range?: readonly [number, number];
   /** In place of the name of a file: a URL, or `-` for the standard input. */
   readonly alsoTakes?: 'url' | 'stdin';
-  /** Throws a PluginError for an invalid value, before the choices are checked. The name of the option is added to the message. */
+  /**
+   * Throws a PluginError for an invalid value, before the choices are checked. The name of the option is added to the
+   * message.
+   */
   readonly check?: (value: string) => Promise<void> | void;
   /** The heading in the help. */
   readonly group?: string;

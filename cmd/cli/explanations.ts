@@ -15,7 +15,10 @@ export const explainingPages = [
   'screen-codes.md',
 ] as const;
 
-/** The texts of these pages in a built executable, in their order, as JSON, which the build defines. It is undefined in the sources. */
+/**
+ * The texts of these pages in a built executable, in their order, as JSON, which the build defines. It is undefined in
+ * the sources.
+ */
 declare const __EXPLAINING_PAGES__: string | undefined;
 
 /** A name that a page explains. */
@@ -29,8 +32,8 @@ interface Topic {
 }
 
 /**
- * The code in a line that this program printed: `error (tls): …`, `"code":"tls"`, or the advice `… explain tls`; or on the
- * screen of a node: `… read the code: 7392`, `(code 5287)`.
+ * The code in a line that this program printed: `error (tls): …`, `"code":"tls"`, or the advice `… explain tls`; or on
+ * the screen of a node: `… read the code: 7392`, `(code 5287)`.
  */
 const pastedCode = /\(([a-z-]+)\)(?=:?(?:\s|$))|"code": ?"([a-z-]+)"|\bexplain ([a-z-]+)$|\bcode:? (\d{4})\b/i;
 
@@ -88,7 +91,9 @@ function readSections(page: string, kind: 'code' | 'rule' | 'screen'): Topic[] {
   });
 }
 
-/** Reads the tables of phases, conditions and reasons. The title above a table of reasons is that of their condition. */
+/**
+ * Reads the tables of phases, conditions and reasons. The title above a table of reasons is that of their condition.
+ */
 function readTables(page: string): Topic[] {
   const found: Topic[] = [];
   let [title, columns]: [string, string[]] = ['', []];

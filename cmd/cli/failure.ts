@@ -71,8 +71,8 @@ const exitCodes: Readonly<Partial<Record<ErrorCode, keyof typeof exitMeanings>>>
 };
 
 /**
- * Shows an error, with its settings that are options of the command, and the command that explains its code. Returns the
- * exit code. Without a command, shows no options.
+ * Shows an error, with its settings that are options of the command, and the command that explains its code. Returns
+ * the exit code. Without a command, shows no options.
  */
 export function showFailure(
   error: unknown,

@@ -80,8 +80,8 @@ function splitWord(word: string, width: number): string[] {
 export const defaultWidth = 100;
 
 /**
- * Breaks a line that may quote others, with an indent after its first line: a text with blanks cannot choose what begins a
- * line. `width` is in characters.
+ * Breaks a line that may quote others, with an indent after its first line: a text with blanks cannot choose what
+ * begins a line. `width` is in characters.
  */
 export function breakHanging(line: string, width: number): string[] {
   const [first = '', ...others] = breakLine(line, width - 2);

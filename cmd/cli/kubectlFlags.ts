@@ -1,4 +1,6 @@
-/** Flags of oc and kubectl that change nothing here, with a value and without one. Scripts give them to every command. */
+/**
+ * Flags of oc and kubectl that change nothing here, with a value and without one. Scripts give them to every command.
+ */
 export const ignoredFlags = {
   valued: ['cache-dir', 'log-flush-frequency', 'profile', 'profile-output', 'vmodule'],
   plain: ['disable-compression', 'match-server-version', 'warnings-as-errors'],
@@ -14,8 +16,8 @@ const requestLevel = 6;
 const joined = /^-([afnos](?!=)|v(?=\d))(.+)$/s;
 
 /**
- * Reads the flags of oc and kubectl that no command here has: `-v=6`, `-v 6` and `--loglevel=6` become `--verbose`, lower levels and
- * flags that change nothing are left out. `-ojson` becomes `-o=json`. Words after `--` stay.
+ * Reads the flags of oc and kubectl that no command here has: `-v=6`, `-v 6` and `--loglevel=6` become `--verbose`,
+ * lower levels and flags that change nothing are left out. `-ojson` becomes `-o=json`. Words after `--` stay.
  */
 export function readKubectlFlags(words: readonly string[]): string[] {
   const read: string[] = [];

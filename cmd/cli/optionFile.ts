@@ -30,8 +30,8 @@ export interface FiledValues {
 }
 
 /**
- * Adds the options of a configuration file, or `-` for the standard input, that the command line does not have. Throws the errors of readOptionFile,
- * and `usage`.
+ * Adds the options of a configuration file, or `-` for the standard input, that the command line does not have. Throws
+ * the errors of readOptionFile, and `usage`.
  */
 export async function addOptionFile(
   line: Readonly<Record<string, unknown>>,

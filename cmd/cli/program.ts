@@ -78,7 +78,10 @@ export async function parse(
   return printed;
 }
 
-/** Throws `usage` for an option with the name of a member of each object, such as `--constructor`, on which the parser breaks. */
+/**
+ * Throws `usage` for an option with the name of a member of each object, such as `--constructor`, on which the parser
+ * breaks.
+ */
 function checkInherited(words: readonly string[]): void {
   for (const word of words.slice(0, [...words, '--'].indexOf('--'))) {
     const [, name = ''] = /^--?([^=]*)/.exec(word) ?? [];
@@ -122,7 +125,10 @@ function addVersion(parser: Argv): Argv {
   return parser.options(toYargs(versionOption));
 }
 
-/** Throws `usage` if the first argument of the default command looks like the name of another one: `lst`, `mirror 4.20.3`. */
+/**
+ * Throws `usage` if the first argument of the default command looks like the name of another one: `lst`,
+ * `mirror 4.20.3`.
+ */
 function checkCommandWord(
   values: ParsedLine['values'],
   rest: ParsedLine['rest'],

@@ -11,8 +11,8 @@ export const plugins = {
 
 /**
  * Chooses one of several programs in an executable: by the name of the executable, such as `oc-adm_upgrade_bundle` or
- * `kubectl-adm_upgrade_bundle.exe`, else by the first word, `adm-upgrade-bundle`, else the first program. Without words,
- * or if they ask for help, it is one that lists the programs. Never throws.
+ * `kubectl-adm_upgrade_bundle.exe`, else by the first word, `adm-upgrade-bundle`, else the first program. Without
+ * words, or if they ask for help, it is one that lists the programs. Never throws.
  */
 export function chooseProgram(
   programs: readonly [Program, ...Program[]],

@@ -74,7 +74,10 @@ export class Progress {
     return this.#total !== undefined || this.#moved > 0 || this.#manifests !== undefined;
   }
 
-  /** The completed share of the plan, from 0 to 1; undefined without a plan. Never more than 1 if a blob is fetched again. */
+  /**
+   * The completed share of the plan, from 0 to 1; undefined without a plan. Never more than 1 if a blob is fetched
+   * again.
+   */
   get fraction(): number | undefined {
     if (this.#total === undefined) return undefined;
     return this.#total === 0 ? 1 : Math.min(1, this.#done / this.#total);

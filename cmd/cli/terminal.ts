@@ -25,8 +25,8 @@ export type OutputStream = NodeJS.WritableStream & {
 };
 
 /**
- * Returns the size of a terminal in characters, or 80 columns and 24 rows if it states none that a line fits into. Serial
- * consoles, `script` and `expect` state 0 columns.
+ * Returns the size of a terminal in characters, or 80 columns and 24 rows if it states none that a line fits into.
+ * Serial consoles, `script` and `expect` state 0 columns.
  */
 function screenSizeOf({ columns = 80, rows = 24 }: OutputStream) {
   const isKnown = columns >= fewestColumns && rows >= fewestRows;
@@ -109,7 +109,9 @@ export class Terminal {
     return this.#options.verbose === true;
   }
 
-  /** Prints a result, or a part of one, on stdout: a string as one line. Words of `accents` have colors on a terminal. */
+  /**
+   * Prints a result, or a part of one, on stdout: a string as one line. Words of `accents` have colors on a terminal.
+   */
   print(text: string | Lines, accents?: Accents): void {
     // A live line would be on the same terminal, and a plain line would follow the result.
     this.close();
@@ -117,7 +119,9 @@ export class Terminal {
     this.#options.stdout.write(`${this.#paint(this.#spell(text, this.#options.stdout), accents)}\n`);
   }
 
-  /** Prints a result as `--output` says: as data, in another form of the command, or as words, which may have colors. */
+  /**
+   * Prints a result as `--output` says: as data, in another form of the command, or as words, which may have colors.
+   */
   async printResult<Form extends string = never>(
     form: Form | DataForm | undefined,
     result: object,
@@ -144,7 +148,9 @@ export class Terminal {
     return screenSizeOf(this.#options.stdout).rows;
   }
 
-  /** The width for text in characters: of the terminal for results, else of that for messages (`| less`), 120 at most. */
+  /**
+   * The width for text in characters: of the terminal for results, else of that for messages (`| less`), 120 at most.
+   */
   get textWidth(): number {
     const { stdout, stderr } = this.#options;
     const screen = [stdout, stderr].find(({ isTTY }) => isTTY === true);
@@ -171,7 +177,10 @@ export class Terminal {
     if (level === 'warn') this.#write(level, message, [`${this.#mark('warning:')}${message}`]);
   };
 
-  /** Prints why the run failed, what to do, options to try, and what explains the code; then each detail on its own line. */
+  /**
+   * Prints why the run failed, what to do, options to try, and what explains the code; then each detail on its own
+   * line.
+   */
   showError(text: string | Lines, { code, hint, options = [], page, details }: FailureLines): void {
     const message = this.#spell(text);
     const label = (word: string): string => this.#colors?.cyan(word) ?? word;
@@ -231,7 +240,9 @@ export class Terminal {
     return `${this.#colors?.[word === 'warning:' ? 'yellow' : 'red'](word) ?? word} `;
   }
 
-  /** Returns a text as a stream shows it: a string on one line, and on some terminals without signs that are not ASCII. */
+  /**
+   * Returns a text as a stream shows it: a string on one line, and on some terminals without signs that are not ASCII.
+   */
   #spell(text: string | Lines, stream: OutputStream = this.#options.stderr): string {
     const escaped = new Lines(text).text;
     return stream.isTTY === true && !showsUnicode(this.#options.environment) ? toAscii(escaped) : escaped;
@@ -315,7 +326,10 @@ const replacements: Readonly<Record<string, string>> = {
   '\ufffd': '?',
 };
 
-/** Returns whether a terminal shows more than ASCII: its locale is UTF-8, and it is not the Linux console, which lacks most glyphs. */
+/**
+ * Returns whether a terminal shows more than ASCII: its locale is UTF-8, and it is not the Linux console, which lacks
+ * most glyphs.
+ */
 function showsUnicode(environment: NodeJS.ProcessEnv, platform: NodeJS.Platform = process.platform): boolean {
   const { TERM, LC_ALL, LC_CTYPE, LANG } = environment;
   // Windows has no such variables. On macOS, terminals of editors leave them out.

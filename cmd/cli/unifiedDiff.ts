@@ -1,8 +1,8 @@
 import { FILE_HEADERS_ONLY, formatPatch, structuredPatch } from 'diff';
 
 /**
- * Formats the difference between two texts as a unified diff; empty if they are equal. Omits the values of environment variables on command
- * lines of podman, because they may be secrets.
+ * Formats the difference between two texts as a unified diff; empty if they are equal. Omits the values of environment
+ * variables on command lines of podman, because they may be secrets.
  */
 export function formatUnifiedDiff(path: string, before: string, after: string): string {
   if (before === after) return '';

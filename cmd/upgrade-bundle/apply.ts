@@ -195,7 +195,9 @@ function requireWindow({ windows = [], windowNeeds }: Partial<BundleRequest>): v
   });
 }
 
-/** Returns the windows of the command line; none for `always`, and undefined if it has no such option. Throws `usage`. */
+/**
+ * Returns the windows of the command line; none for `always`, and undefined if it has no such option. Throws `usage`.
+ */
 function readWindows(given: readonly string[]): readonly string[] | undefined {
   const windows = [...new Set(given.filter((text) => text !== 'always'))];
   if (windows.length > 0 && given.includes('always'))

@@ -138,7 +138,10 @@ interface Asked extends Arguments<typeof clusterOptions> {
   readonly trustFingerprint: readonly string[];
 }
 
-/** Examines the machine, the PATH and the cluster. Changes nothing. Throws `interrupted`, and the errors of the checksums. */
+/**
+ * Examines the machine, the PATH and the cluster. Changes nothing. Throws `interrupted`, and the errors of the
+ * checksums.
+ */
 async function diagnose(args: Asked, session: CommandSession): Promise<Diagnosis> {
   const { environment, context } = session;
   const { checksums, signatureKeyring: files, trustFingerprint } = args;

@@ -131,7 +131,9 @@ function describeDrill({ node, result, reboot, version, seconds, message, pods, 
   );
 }
 
-/** Formats the results of drills as JUnit XML: a suite for each node, a case for each pod, and one for the node itself. */
+/**
+ * Formats the results of drills as JUnit XML: a suite for each node, a case for each pod, and one for the node itself.
+ */
 export function formatDrillJunit(cluster: string, drills: readonly NodeDrill[]): string {
   return formatJunit(`drill ${cluster}`, drills.map(toSuite));
 }

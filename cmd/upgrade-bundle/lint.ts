@@ -162,7 +162,10 @@ function describeFinding({ component, object, file, line, field, message, status
   return [`  - ${message}${statusNote}`, `    ${subject}${file}:${line}${field === '' ? '' : ` ${field}`}`];
 }
 
-/** Formats a result as JUnit XML: a suite for each rule, a case for each finding, and one for each rule that found nothing. */
+/**
+ * Formats a result as JUnit XML: a suite for each rule, a case for each finding, and one for each rule that found
+ * nothing.
+ */
 function toJunit(result: LintResult): string {
   const suites = allRules.map(({ id }) => {
     const findings = result.findings.filter(({ rule }) => rule === id);

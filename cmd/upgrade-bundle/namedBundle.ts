@@ -46,7 +46,10 @@ const inputLimit = 1024 * 1024;
 
 type NamedBundle = Arguments<typeof namedArgument & typeof namedOptions & typeof namedTrustOptions>;
 
-/** Returns the file that a command line names; undefined if it gives the digest of a bundle. Throws `usage` without both. */
+/**
+ * Returns the file that a command line names; undefined if it gives the digest of a bundle. Throws `usage` without
+ * both.
+ */
 export function requireOneBundle({ bundle, filename, digest }: NamedBundle): string | undefined {
   const named = fileOf(bundle, filename);
   if (named !== undefined || digest !== undefined) return named;

@@ -127,7 +127,10 @@ async function readPlan(
   return { ...(await planUpdate(bundle, trust, context)), bytes };
 }
 
-/** Checks mirrors on the control plane that the cluster has or, with `isPlanned`, gets. Loads nothing for any other cluster. */
+/**
+ * Checks mirrors on the control plane that the cluster has or, with `isPlanned`, gets. Loads nothing for any other
+ * cluster.
+ */
 async function checkOwnMirrors(
   cluster: Cluster,
   survey: ClusterSurvey,
@@ -159,7 +162,10 @@ function failureOf({ findings, target }: Preflight): PluginError {
   });
 }
 
-/** Formats the findings. `width` is that of the terminal, in characters. Advice is not wrapped: it has commands to paste. */
+/**
+ * Formats the findings. `width` is that of the terminal, in characters. Advice is not wrapped: it has commands to
+ * paste.
+ */
 function toWords({ cluster, version, target, nodes, workloads, findings }: Preflight, width: number): Lines {
   const plan = target === undefined ? '' : `, to be updated to ${target}`;
   const title = `${cluster}: OpenShift ${version}${plan}; ${formatCount(nodes, 'node')} and ${formatCount(workloads, 'workload')} checked`;
@@ -180,7 +186,9 @@ function toWords({ cluster, version, target, nodes, workloads, findings }: Prefl
   );
 }
 
-/** Lists the advice, once for all findings with the same advice, and how to overrule the blockers that may be overruled. */
+/**
+ * Lists the advice, once for all findings with the same advice, and how to overrule the blockers that may be overruled.
+ */
 function listAdvice(findings: readonly Finding[]): string[] {
   const advice = new Set(findings.map(({ check, advice: text }) => `  ${check.padEnd(12)} ${text}`));
   const blockers = findings.filter(isOpenBlocker);

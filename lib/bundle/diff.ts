@@ -69,9 +69,9 @@ interface Side extends DiffSide {
 }
 
 /**
- * Compares two releases: of bundles with several the last ones, and each step of the later bundle. They are bundles, devices, mirror directories, versions or release images. Reads the payloads and
- * manifests only, and checks no signature. Throws `not-found` for a text that names no release, and the errors of the
- * stores.
+ * Compares two releases: of bundles with several the last ones, and each step of the later bundle. They are bundles,
+ * devices, mirror directories, versions or release images. Reads the payloads and manifests only, and checks no
+ * signature. Throws `not-found` for a text that names no release, and the errors of the stores.
  */
 export async function diffReleases(
   names: readonly [from: string, to: string],

@@ -132,8 +132,8 @@ export async function createAuthority(host: string, { now, days }: Validity): Pr
 }
 
 /**
- * Creates a CA with a new P-256 key, which can only issue certificates of servers, and only for the permitted names. The
- * name is its common name.
+ * Creates a CA with a new P-256 key, which can only issue certificates of servers, and only for the permitted names.
+ * The name is its common name.
  */
 export async function createConstrainedAuthority(
   name: string,

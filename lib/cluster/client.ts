@@ -138,8 +138,8 @@ export class Cluster {
 
   /**
    * Reads the columns of `oc get -o wide` of all objects of a kind, by the names of the columns. The response is small
-   * even if the objects are large. It may be as old as the cache of the server, which its resourceVersion tells. Undefined
-   * if the server has no tables.
+   * even if the objects are large. It may be as old as the cache of the server, which its resourceVersion tells.
+   * Undefined if the server has no tables.
    */
   async listColumns(
     apiVersion: string,

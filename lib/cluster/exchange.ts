@@ -275,8 +275,8 @@ interface ApiRequest {
 export type DryRunMode = 'client' | 'server';
 
 /**
- * Keeps the writes of a dry run from taking effect. Later reads of the same run see what they would have done: objects by
- * their paths, and lists of one namespace or of a kind without namespaces. Other commands and watches see nothing.
+ * Keeps the writes of a dry run from taking effect. Later reads of the same run see what they would have done: objects
+ * by their paths, and lists of one namespace or of a kind without namespaces. Other commands and watches see nothing.
  */
 export class Rehearsal {
   readonly #mode: DryRunMode;
@@ -287,7 +287,9 @@ export class Rehearsal {
     this.#mode = mode;
   }
 
-  /** Answers a request, with what `send` returns for it if the server is asked. Throws `not-found` for a deleted object. */
+  /**
+   * Answers a request, with what `send` returns for it if the server is asked. Throws `not-found` for a deleted object.
+   */
   async answer(request: ApiRequest, send: (request: ApiRequest) => Promise<unknown>): Promise<unknown> {
     const { method, path } = request;
     // A SelfSubjectAccessReview and its like only ask.

@@ -27,7 +27,9 @@ const defaultNames: Readonly<Record<string, string>> = {
   'redhat-marketplace-index': 'redhat-marketplace',
 };
 
-/** Returns the name of the CatalogSource of a repository: that of OpenShift's default catalog, or the repository's own. */
+/**
+ * Returns the name of the CatalogSource of a repository: that of OpenShift's default catalog, or the repository's own.
+ */
 export function catalogName(repository: string): string {
   const base = repository.split('/').at(-1) ?? '';
   return (

@@ -159,8 +159,8 @@ export async function writeTextFile(root: string, path: string, text: string, dr
 }
 
 /**
- * Opens a folder below one that the user named, and creates both. With `dryRun`, returns undefined if it does not exist.
- * Throws `not-writable` for a link below the named folder, and the system’s errors.
+ * Opens a folder below one that the user named, and creates both. With `dryRun`, returns undefined if it does not
+ * exist. Throws `not-writable` for a link below the named folder, and the system’s errors.
  */
 export async function prepareFolder(root: string, path: string, dryRun: boolean): Promise<OpenedFolder | undefined> {
   if (dryRun) return OpenedFolder.open(root, path).catch(ignoreMissing);
@@ -261,8 +261,9 @@ export type MergePatch<Target> = Target extends readonly unknown[]
 type Changes<Target> = { readonly [Field in keyof Target]?: MergePatch<Target[Field]> | null };
 
 /**
- * The JSON of a class of @kubernetes/client-node. There, times are strings, and fields have their own names. The classes
- * have times as Date, and other names for reserved words and names with dashes: `_enum`, `x_kubernetes_list_type`.
+ * The JSON of a class of @kubernetes/client-node. There, times are strings, and fields have their own names. The
+ * classes have times as Date, and other names for reserved words and names with dashes: `_enum`,
+ * `x_kubernetes_list_type`.
  */
 export type Json<Model> = unknown extends Model
   ? unknown

@@ -78,8 +78,8 @@ export function mirrorSetManifest(kind: MirrorSetKind | 'itms', sources: readonl
 }
 
 /**
- * Returns the mirror sets of a release: one for its own repositories, and one each for additional images by digest and by tag.
- * There is no kind for tags beside ImageContentSourcePolicy.
+ * Returns the mirror sets of a release: one for its own repositories, and one each for additional images by digest and
+ * by tag. There is no kind for tags beside ImageContentSourcePolicy.
  */
 export function mirrorSetManifests({ kind, sources, additional }: Mirrors): ConfigManifest[] {
   const sets = [
@@ -115,7 +115,9 @@ export function keepMirrors(
   return { ...object, spec: { ...(object['spec'] as object), [field]: merged } };
 }
 
-/** Lists the mirrors of a stored mirror set that a manifest lacks and `keepMirrors` adds: `quay.io/a → registry.test/a`. */
+/**
+ * Lists the mirrors of a stored mirror set that a manifest lacks and `keepMirrors` adds: `quay.io/a → registry.test/a`.
+ */
 export function listKeptMirrors(
   object: KubernetesObject,
   stored: Readonly<Record<string, unknown>> | undefined,

@@ -15,7 +15,10 @@ export function formatSiteReport(report: SiteReport): string {
   throw new PluginError('too-large', `the report of the site has more than ${siteReportLimit} bytes`);
 }
 
-/** Parses a report, as JSON or as text. Throws `invalid-file` for other content, another format, or a digest that does not match. */
+/**
+ * Parses a report, as JSON or as text. Throws `invalid-file` for other content, another format, or a digest that does
+ * not match.
+ */
 export function parseSiteReport(text: string, where: string): SiteReport {
   if (!text.trimStart().startsWith('{')) return parseSiteText(text, where);
   let value: unknown;
@@ -45,7 +48,10 @@ const hasForm = fieldsWith({
   findings: listWith(fieldsWith({ severity: isText, object: isText, message: isText })),
 });
 
-/** Returns whether a value has the form of a report. The digest of a report covers other fields, which only this program writes. */
+/**
+ * Returns whether a value has the form of a report. The digest of a report covers other fields, which only this program
+ * writes.
+ */
 export function isSiteReport(value: unknown): value is SiteReport {
   return hasForm(value) && (value as { formatVersion?: unknown }).formatVersion === 1;
 }
@@ -222,7 +228,10 @@ export interface SiteReport {
     readonly enabled: readonly string[];
     readonly disabled: readonly string[];
   };
-  /** The image policies of the cluster, with the SHA-256 of their roots of trust, or the reason why nodes refuse all images. */
+  /**
+   * The image policies of the cluster, with the SHA-256 of their roots of trust, or the reason why nodes refuse all
+   * images.
+   */
   readonly policies?: readonly {
     readonly name: string;
     readonly namespace?: string;

@@ -75,7 +75,10 @@ export interface OpenedReport {
   readonly report: UpdateReport;
   /** The fingerprint of the key that signed it: the SHA-256 of its SPKI form, in hex. */
   readonly signer: string;
-  /** Whether a key that the caller trusts has signed it. Otherwise the report itself names the key, which proves no origin. */
+  /**
+   * Whether a key that the caller trusts has signed it. Otherwise the report itself names the key, which proves no
+   * origin.
+   */
   readonly trusted: boolean;
 }
 

@@ -62,8 +62,8 @@ export async function checkPreflight(cluster: Cluster, context: Context): Promis
 
 /**
  * Checks that the cluster can do without a node for some time: no other drill, all nodes of the control plane healthy,
- * and enough members of etcd. Arbiters have members too. `topology`: how the cluster runs its control plane. Throws `busy`,
- * `not-found` and `not-ready`.
+ * and enough members of etcd. Arbiters have members too. `topology`: how the cluster runs its control plane. Throws
+ * `busy`, `not-found` and `not-ready`.
  */
 export function checkNodes(
   name: string,

@@ -141,7 +141,10 @@ async function readFolder(path: string, trust: VerifyTrust, context: Context): P
   return checkTexts(await readManifestTexts(path), path, trust, context);
 }
 
-/** Returns the manifests in texts without a release that may be applied: signatures, or all if unsigned content is allowed. */
+/**
+ * Returns the manifests in texts without a release that may be applied: signatures, or all if unsigned content is
+ * allowed.
+ */
 async function checkTexts(
   texts: readonly ManifestText[],
   path: string,

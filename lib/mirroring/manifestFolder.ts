@@ -11,8 +11,8 @@ import { isPluginError, messageOf, PluginError } from '#errors';
 import { isFields } from '#fields';
 
 /**
- * Parses the manifests in texts: several documents and lists in each. `where` is the folder. Throws `not-found` without a
- * manifest, and `invalid-file` for a document that is not an object.
+ * Parses the manifests in texts: several documents and lists in each. `where` is the folder. Throws `not-found` without
+ * a manifest, and `invalid-file` for a document that is not an object.
  */
 export function parseManifests(texts: readonly ManifestText[], where: string): ConfigManifest[] {
   const manifests = texts.flatMap(({ path, text, file }) =>

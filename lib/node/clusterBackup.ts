@@ -161,7 +161,9 @@ async function runScript(host: Host, program: string, folder: string, context: C
   }
 }
 
-/** Checks what a restore needs: the digest at the end of the snapshot, and the static pods. Returns size and SHA-256. */
+/**
+ * Checks what a restore needs: the digest at the end of the snapshot, and the static pods. Returns size and SHA-256.
+ */
 async function checkBackup(host: Host, folder: string, context: Context): Promise<{ size: number; digest: string }> {
   const names = await readdir(pathOnHost(host, folder));
   const [snapshot, resources] = [/^snapshot_.*\.db$/, /^static_kuberesources_.*\.tar\.gz$/].map((pattern) =>

@@ -77,8 +77,8 @@ export async function findRelease(
 
 /**
  * Reads a release, and verifies its signature. Verifies before it reads the payload if keys and signatures are
- * available, or if there can be no signature; else with the trusted keys and the stores in the payload. Throws `unsigned` and `untrusted`, or only warns
- * if unsigned releases are allowed.
+ * available, or if there can be no signature; else with the trusted keys and the stores in the payload. Throws
+ * `unsigned` and `untrusted`, or only warns if unsigned releases are allowed.
  */
 export async function loadRelease(
   { reference, descriptor, source }: FoundRelease,
@@ -120,8 +120,9 @@ export async function loadRelease(
 }
 
 /**
- * Explains that only images of a multi-architecture release have a signature. `oc adm release mirror` verifies and keeps
- * the signature of one of them, and clusters verify the list (openshift/oc 6b8e30c5, pkg/cli/admin/release/mirror.go).
+ * Explains that only images of a multi-architecture release have a signature. `oc adm release mirror` verifies and
+ * keeps the signature of one of them, and clusters verify the list (openshift/oc 6b8e30c5,
+ * pkg/cli/admin/release/mirror.go).
  */
 function explainList(
   error: unknown,

@@ -44,7 +44,10 @@ export interface Release {
   readonly imagePolicies: readonly ImagePolicy[];
   /** The feature sets with which clusters pin images; undefined if the manifests do not say. */
   readonly pinsIn?: readonly string[];
-  /** The feature sets of clusters that need its operating system streams described; undefined if the manifests do not say. */
+  /**
+   * The feature sets of clusters that need its operating system streams described; undefined if the manifests do not
+   * say.
+   */
   readonly streamsIn?: readonly string[];
   /** The acknowledgements that an update from it to another minor version requires. */
   readonly gates: readonly AdminGate[];
@@ -125,7 +128,10 @@ export async function readPayloadManifests(
   return readPayloadFiles(source, manifest, context);
 }
 
-/** Returns whether an entry of a manifest list is an image. Build attestations are there for the platform unknown/unknown. */
+/**
+ * Returns whether an entry of a manifest list is an image. Build attestations are there for the platform
+ * unknown/unknown.
+ */
 export function isForPlatform({ platform }: Descriptor): boolean {
   return platform?.os !== 'unknown';
 }
@@ -227,7 +233,10 @@ export interface Provenance {
   readonly errata?: string;
   /** The time at which the release was made. */
   readonly created?: Date;
-  /** The versions of parts, such as `kubernetes`. A release with two operating systems has both: `machine-os: '9.8.1, 10.2.1'`. */
+  /**
+   * The versions of parts, such as `kubernetes`. A release with two operating systems has both:
+   * `machine-os: '9.8.1, 10.2.1'`.
+   */
   readonly versions: Readonly<Record<string, string>>;
   readonly sources: ReadonlyMap<string, SourceCommit>;
 }

@@ -104,8 +104,8 @@ export function isSameMinor(version: string, other: string): boolean {
 }
 
 /**
- * Returns how many minor versions the second version is ahead of the first; 0 for an earlier major version and for other
- * texts. Infinity for a later major version, because it is unknown with which minor version the first one ends.
+ * Returns how many minor versions the second version is ahead of the first; 0 for an earlier major version and for
+ * other texts. Infinity for a later major version, because it is unknown with which minor version the first one ends.
  */
 export function minorsBetween(version: string, other: string): number {
   const [a, b] = [semver.parse(version), semver.parse(other)];

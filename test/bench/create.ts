@@ -1,5 +1,5 @@
-// Compares `create` and `verify` with the alternatives, on the same registry in the same run: `node test/bench/create.ts`.
-// Arguments: the number of runs (5), and the megabytes of the release (1500).
+// Compares `create` and `verify` with the alternatives, on the same registry in the same run:
+// `node test/bench/create.ts`. Arguments: the number of runs (5), and the megabytes of the release (1500).
 import { readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { measure, measureInto, race } from './measure.ts';

@@ -63,8 +63,8 @@ export function addRow(row: Row): void {
 }
 
 /**
- * Measures programs in turns, the first of which is ours, and reports a row for each other one. The first run of each warms the page
- * cache, and does not count.
+ * Measures programs in turns, the first of which is ours, and reports a row for each other one. The first run of each
+ * warms the page cache, and does not count.
  */
 export async function race(
   job: string,

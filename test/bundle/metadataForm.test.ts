@@ -166,8 +166,8 @@ describe('metadata.json of each kind of bundle', () => {
   });
 
   /**
-   * Returns why changed metadata of a bundle does not count: its form, or what is signed. Otherwise, whether they differ
-   * in claims only. Volumes are compared with their files when a bundle is opened, which this does not repeat.
+   * Returns why changed metadata of a bundle does not count: its form, or what is signed. Otherwise, whether they
+   * differ in claims only. Volumes are compared with their files when a bundle is opened, which this does not repeat.
    */
   const judge = async (bundle: Bundle, changed: Buffer): Promise<Verdict> => {
     const metadata = accepts(changed);

@@ -56,8 +56,8 @@ export class TestClock implements Clock {
 }
 
 /**
- * Runs work with a stopped Date. Advances it by `time` (ms) when the condition is true, so that a time limit of the work
- * ends in that state, on a machine of any speed.
+ * Runs work with a stopped Date. Advances it by `time` (ms) when the condition is true, so that a time limit of the
+ * work ends in that state, on a machine of any speed.
  */
 export async function runOutOfTime<T>(time: number, holds: () => boolean, work: () => Promise<T>): Promise<T> {
   mock.timers.enable({ apis: ['Date'], now: Date.now() });

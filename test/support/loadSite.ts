@@ -71,8 +71,8 @@ export class LoadSite {
 }
 
 /**
- * Gives each test of the present suite a site of its own, all with one bundle. Skips the suite for users other than root.
- * Returns a function for the site of the running test.
+ * Gives each test of the present suite a site of its own, all with one bundle. Skips the suite for users other than
+ * root. Returns a function for the site of the running test.
  */
 export function openLoadSites(): () => LoadSite {
   let made: TestBundle | undefined;

@@ -5,8 +5,8 @@ const { Base } = Mocha.reporters;
 const { EVENT_RUN_END, EVENT_SUITE_END, EVENT_TEST_FAIL, EVENT_TEST_PASS, EVENT_TEST_PENDING } = Mocha.Runner.constants;
 
 /**
- * Prints a line for each suite, and each failure as it happens. Unless .ci/worker.mjs says that this is a part of a run,
- * it prints the skipped tests and, as the last line, `N passed, N failed, N skipped`.
+ * Prints a line for each suite, and each failure as it happens. Unless .ci/worker.mjs says that this is a part of a
+ * run, it prints the skipped tests and, as the last line, `N passed, N failed, N skipped`.
  */
 export default class Reporter extends Base {
   readonly #skipped: string[] = [];

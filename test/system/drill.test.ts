@@ -53,7 +53,9 @@ describe('a drill of a node with systemd', function () {
         resolve();
       });
     });
-  /** Runs a drill in this process, which ends as by `kill -9` after a step; 0 for none. Returns the number of its steps. */
+  /**
+   * Runs a drill in this process, which ends as by `kill -9` after a step; 0 for none. Returns the number of its steps.
+   */
   const runKilled = async (place: DrillSite, reboot: boolean, limit: number, killAt: number): Promise<number> => {
     const context = makeContext();
     const cluster = await connectCluster({ kubeconfig: place.kubeconfig, environment: {}, retry: hasty }, context);

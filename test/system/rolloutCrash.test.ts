@@ -99,8 +99,8 @@ describe('controlRollout, when the controller is killed', () => {
     it(`resumes with another process after any last write${what}`, async () => {
       const { result, writes } = await runUndisturbed(hold, openshift);
       expect(writes).to.be.greaterThan(15);
-      // A last write that does not arrive leaves what the write before leaves if it has no response. The other sites try
-      // every second write.
+      // A last write that does not arrive leaves what the write before leaves if it has no response. The other sites
+      // try every second write.
       for (let last = 1; last <= writes; last += what === '' ? 1 : 2)
         expect(await crashAfter(last, hold, openshift), String(last)).to.deep.equal(result);
       await start();

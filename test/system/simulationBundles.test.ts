@@ -40,7 +40,9 @@ describe('a cluster that cannot pin images itself, with an additional store', fu
   let first: { readonly nodes: readonly NodeState[]; readonly condition: string };
   /** The other nodes once they hold nothing any more. */
   let held: readonly NodeState[];
-  /** The images that the control plane node pins: before it drops those of old releases, and after the second update. */
+  /**
+   * The images that the control plane node pins: before it drops those of old releases, and after the second update.
+   */
   let [pinnedFirst, pinnedLast]: string[][] = [[], []];
   let bundlesWithDelta: readonly string[];
 

@@ -29,7 +29,9 @@ const name = '4.20.3-x86-64';
 const siteNodes = ['master-0', 'worker-0', 'worker-1'];
 const gates = { 'ack-4.19-x': 'Check this.' };
 
-/** Returns the report of a site with the operator `web` in version 1.0.0, as `preflight` writes and `create` reads it. */
+/**
+ * Returns the report of a site with the operator `web` in version 1.0.0, as `preflight` writes and `create` reads it.
+ */
 async function reportSite({ api }: SimulatedCluster): Promise<SiteReport> {
   const group = { group: 'operators.coreos.com', version: 'v1alpha1', namespaced: true, status: true, custom: true };
   const apiVersion = 'operators.coreos.com/v1alpha1';

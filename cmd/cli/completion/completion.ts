@@ -34,7 +34,10 @@ function completionOf(shell: (typeof shells)[number]): string {
       });
   }
 }
-/** `completion`: prints a script for a shell, or the commands that link the plugins to the names by which oc and kubectl complete them. */
+/**
+ * `completion`: prints a script for a shell, or the commands that link the plugins to the names by which oc and kubectl
+ * complete them.
+ */
 export const command = defineCommand({
   details:
     'With a shell, prints a script for its start-up file, such as “source <(oc adm-upgrade-bundle completion bash)” in ~/.bashrc, after ' +

@@ -8,7 +8,10 @@ import { clusterOptions, registryOptions, trustOptions } from '../options.ts';
 /** The arguments of a run by camel-case name. */
 type RunArguments = Readonly<Record<string, unknown>>;
 
-/** The options that a printed command must not repeat: credentials, and the store, whose signatures are in the configuration by now. */
+/**
+ * The options that a printed command must not repeat: credentials, and the store, whose signatures are in the
+ * configuration by now.
+ */
 const omitted = new Set(['token', 'password', 'signature-store']);
 
 /** Returns the options of a run that say whom to trust, for a printed command that checks the same release. */

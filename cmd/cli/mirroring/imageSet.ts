@@ -24,8 +24,9 @@ const targetFields = ['targetCatalog', 'targetName', 'targetTag', 'targetRepo', 
 
 /**
  * Reads an ImageSetConfiguration of oc-mirror (mirror.openshift.io/v1alpha2 and v2alpha1) as the options of a command.
- * Accepts names of fields in any case, as its parser does. Throws `invalid-file` for unknown fields, and `unsupported` with
- * all fields whose content the command cannot take. `path` is for messages. Source: pkg/api of openshift/oc-mirror.
+ * Accepts names of fields in any case, as its parser does. Throws `invalid-file` for unknown fields, and `unsupported`
+ * with all fields whose content the command cannot take. `path` is for messages. Source: pkg/api of
+ * openshift/oc-mirror.
  */
 export function readImageSet(object: Fields, path: string, options: OptionRecord): ImageSetOptions {
   const reader = new ImageSetReader(path, options);
@@ -212,7 +213,9 @@ class ImageSetReader {
     this.#notes.push(`${this.#path}: ${field} has no effect: ${reason}`);
   }
 
-  /** Returns the fields of an object by their names here. Throws `invalid-file` for another value and for unknown names. */
+  /**
+   * Returns the fields of an object by their names here. Throws `invalid-file` for another value and for unknown names.
+   */
   #fields<Name extends string>(value: unknown, place: string, names: readonly Name[]): Record<Name, unknown> {
     if (!isFields(value)) throw this.#invalid(`${place} is not an object`);
     const entries = Object.entries(value).map(([given, each]) => {

@@ -39,8 +39,8 @@ export function requestOperators({
 }
 
 /**
- * Parses `NAME`, `NAME@CHANNEL`, and with a version: `:1.10.0` (or the name of a bundle) is installed, and what begins with
- * an operator is a range to take. Other texts, such as `1.10`, could mean both.
+ * Parses `NAME`, `NAME@CHANNEL`, and with a version: `:1.10.0` (or the name of a bundle) is installed, and what begins
+ * with an operator is a range to take. Other texts, such as `1.10`, could mean both.
  */
 function parseOperator(text: string): OperatorRequest {
   const [, name, channel, version] = /^([\w.-]+)(?:@([^:@\s]+))?(?::(.+))?$/.exec(text) ?? [];

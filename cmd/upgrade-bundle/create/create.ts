@@ -57,7 +57,10 @@ export const command = defineCommand({
   },
 });
 
-/** Creates the bundle that the arguments of `create` describe, and prints what to carry. Throws what createBundle throws. */
+/**
+ * Creates the bundle that the arguments of `create` describe, and prints what to carry. Throws what createBundle
+ * throws.
+ */
 async function runCreate(
   given: Arguments<typeof createOptions & typeof createPositionals>,
   { context, terminal, environment, stdin }: CommandSession,

@@ -83,7 +83,10 @@ export function checkArguments(args: CreateArguments): void {
     throw new PluginError('usage', '--file and --images-from cannot both read the standard input');
 }
 
-/** Throws `usage` with the latest patches if the version lacks its patch. Asks no update graph if the release is in a directory. */
+/**
+ * Throws `usage` with the latest patches if the version lacks its patch. Asks no update graph if the release is in a
+ * directory.
+ */
 export async function checkPatch(
   args: CreateArguments,
   environment: NodeJS.ProcessEnv,

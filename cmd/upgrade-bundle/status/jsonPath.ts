@@ -13,8 +13,8 @@ const stepPattern =
 
 /**
  * Fills a template of `-o jsonpath` as kubectl does: `{.status.phase}`, `{.items[0].name}`, `{.nodes[*].name}`,
- * `{.conditions[?(@.type=="Stalled")].message}`, `{range .nodes[*]}{.name}{"\n"}{end}`. A missing field is empty. Throws
- * `usage` for anything else.
+ * `{.conditions[?(@.type=="Stalled")].message}`, `{range .nodes[*]}{.name}{"\n"}{end}`. A missing field is empty.
+ * Throws `usage` for anything else.
  */
 export function formatJsonPath(template: string, data: unknown): string {
   const parts = [...template.matchAll(/\{((?:"(?:[^"\\]|\\.)*"|'[^']*'|[^{}"'])*)\}|([^{}]+)|[{}]/g)];

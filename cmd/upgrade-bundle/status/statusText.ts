@@ -35,9 +35,9 @@ export function formatTitleText(bundle: UpgradeBundle, elapsed?: number): Status
 }
 
 /**
- * Formats the whole status as text and tables; without an update, the mirrors alone. `width` is that of the terminal, in
- * characters. With fewer `rows` than that takes, leaves out facts, good conditions, mirrors and the last nodes, and says
- * how many nodes. `isWide` adds the disks of the nodes.
+ * Formats the whole status as text and tables; without an update, the mirrors alone. `width` is that of the terminal,
+ * in characters. With fewer `rows` than that takes, leaves out facts, good conditions, mirrors and the last nodes, and
+ * says how many nodes. `isWide` adds the disks of the nodes.
  */
 export function formatStatus(
   status: ClusterStatus,

@@ -100,7 +100,10 @@ export function viewStatus({ bundle, elapsed, mirrors: states, now = Date.now() 
   };
 }
 
-/** Says when the next update may begin; undefined without maintenance windows, and after it has begun. `now`: milliseconds. */
+/**
+ * Says when the next update may begin; undefined without maintenance windows, and after it has begun. `now`:
+ * milliseconds.
+ */
 export function describeWindow(bundle: UpgradeBundle, now: number): string | undefined {
   const { windows = [], windowNeeds = usualNeeds } = bundle.spec;
   if (windows.length === 0 || hasEnded(bundle) || isAtLeast(bundle, 'Upgrading')) return undefined;

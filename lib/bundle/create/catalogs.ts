@@ -57,9 +57,9 @@ export interface ExtraContent {
 
 /**
  * Finds the extra images of a bundle. Reads catalogs, selects operators with the operators that they need, and builds a
- * catalog image of each. Throws `usage` for a catalog without operators, and `not-found` for an operator that no catalog
- * has. Throws `partial` for images of operators that cannot be used, of which a single one keeps its code. Also throws the
- * errors of the provider.
+ * catalog image of each. Throws `usage` for a catalog without operators, and `not-found` for an operator that no
+ * catalog has. Throws `partial` for images of operators that cannot be used, of which a single one keeps its code. Also
+ * throws the errors of the origin.
  */
 export async function gatherExtraContent(
   { extraImages, operators: request = { catalogs: [], operators: [] }, site }: AdditionsRequest,

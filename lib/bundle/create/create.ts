@@ -40,8 +40,8 @@ export interface CreateResult {
   /** The catalogs with their operators; absent for an existing bundle of a release that was given by image. */
   readonly catalogs?: readonly BundledCatalog[];
   /**
-   * The operating system streams of the releases that need them described in the cluster; absent if none does, and for an
-   * existing bundle.
+   * The operating system streams of the releases that need them described in the cluster; absent if none does, and for
+   * an existing bundle.
    */
   readonly osImageStreams?: readonly OSImageStreams[];
 }

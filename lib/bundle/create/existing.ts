@@ -42,8 +42,8 @@ interface ExistingBundle {
 /**
  * Checks whether a finished bundle has the expected content, by its metadata, its entries and its size. Reads every
  * byte if requested, or if the .sha256 or .yaml file is missing or older, and then rewrites these files. Otherwise the
- * digest is that of the .sha256 file. An unsigned bundle counts only if unsigned releases are allowed. Returns undefined
- * if there is no such bundle.
+ * digest is that of the .sha256 file. An unsigned bundle counts only if unsigned releases are allowed. Returns
+ * undefined if there is no such bundle.
  */
 export async function checkExisting(
   path: string,

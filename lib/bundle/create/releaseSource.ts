@@ -47,7 +47,9 @@ import { findSplit } from '../open/split.ts';
 
 /** A release, and the places to find it. */
 export interface ReleaseSourceRequest {
-  /** A pullspec, a version, `file://REPOSITORY:TAG` of a mirror directory, or the path of a bundle or mirror directory. */
+  /**
+   * A pullspec, a version, `file://REPOSITORY:TAG` of a mirror directory, or the path of a bundle or mirror directory.
+   */
   readonly release: string;
   /** The version to take from a bundle of several releases; by default the last one. */
   readonly bundledVersion?: string;

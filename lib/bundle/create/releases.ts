@@ -89,9 +89,9 @@ interface BundleChoice {
 }
 
 /**
- * Returns the versions of a choice: those of the text, of the path of updates to a single one, or of the ranges. The path
- * begins at `from`, or at the version of a site that is more than one minor version behind. Throws `usage`, and the
- * errors of resolveUpdatePath, resolveChannelRanges and requireAccepted.
+ * Returns the versions of a choice: those of the text, of the path of updates to a single one, or of the ranges. The
+ * path begins at `from`, or at the version of a site that is more than one minor version behind. Throws `usage`, and
+ * the errors of resolveUpdatePath, resolveChannelRanges and requireAccepted.
  */
 export async function planReleases(
   { text, from, ranges }: BundleChoice,

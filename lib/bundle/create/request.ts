@@ -17,7 +17,9 @@ export interface CreateRequest extends AdditionsRequest {
   readonly trust: Omit<TrustRequest, 'known' | 'fetchFile'>;
   /** The largest size of a file in bytes. A larger bundle is split into volumes. */
   readonly volumeSize?: number;
-  /** How drives with the bundle take reports of the site; by default they take none on a drive without a file system. */
+  /**
+   * How drives with the bundle take reports of the site; by default they take none on a drive without a file system.
+   */
   readonly reports?: ReportPlace | undefined;
   /** Report what a run would do, and write nothing. */
   readonly dryRun: boolean;

@@ -87,8 +87,9 @@ function isLimited(max: string | undefined, release: string): boolean {
 type PathRelease = Pick<Release, 'version' | 'previous' | 'gates' | 'provenance'>;
 
 /**
- * Lists what blocks the updates of a site to some releases, in their order. These are the blockers of its report. Before
- * another minor version, they are also feature gates, acknowledgements, and APIs in use that the last release removes.
+ * Lists what blocks the updates of a site to some releases, in their order. These are the blockers of its report.
+ * Before another minor version, they are also feature gates, acknowledgements, and APIs in use that the last release
+ * removes.
  */
 function listSiteBlockers(site: SiteReport, releases: readonly PathRelease[]): string[] {
   const path = releases.filter(({ version }) => isOlder(site.version, version));

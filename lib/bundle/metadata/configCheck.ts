@@ -134,7 +134,9 @@ export function checkConfig(
   return { problems, signatures: [...signatures.values()], mirrors: mirrors.manifests, catalogs };
 }
 
-/** A CatalogSource or ClusterCatalog must be, byte for byte, what this project writes for an extra image of the bundle. */
+/**
+ * A CatalogSource or ClusterCatalog must be, byte for byte, what this project writes for an extra image of the bundle.
+ */
 function checkCatalogFile({ described, metadata }: ConfiguredBundle, { path, text, objects }: ConfigFile): FileVerdict {
   const [object] = objects;
   const { name } = fieldsAt(object, 'metadata');
@@ -229,7 +231,8 @@ const servicePath = 'config/update-service/updateservice.yaml';
 /**
  * Checks the files that mirroring writes in addition to signatures: a mirror set for repositories of the release, an
  * update service, and the CAs of its registries. Each is rebuilt from its own fields, and must be equal byte for byte.
- * `repositories` are those of the release and of the images beside it; a name that ends with a slash includes all repositories below it.
+ * `repositories` are those of the release and of the images beside it; a name that ends with a slash includes all
+ * repositories below it.
  */
 function checkMirrorFiles(
   files: readonly ConfigFile[],

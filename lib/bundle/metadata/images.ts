@@ -6,8 +6,8 @@ import { componentTag, releaseTag } from '#release/version';
 import type { BundledRelease, BundleMetadata } from './metadata.ts';
 
 /**
- * Finds the digests of extra images, and adds them to images by digest. Returns each image once, in an order that depends
- * only on the images. Throws the errors of `resolve`.
+ * Finds the digests of extra images, and adds them to images by digest. Returns each image once, in an order that
+ * depends only on the images. Throws the errors of `resolve`.
  */
 export async function resolveExtraImages(
   pullspecs: readonly string[],
@@ -26,7 +26,10 @@ export async function resolveExtraImages(
   return [...new Map(named)].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, image]) => image);
 }
 
-/** Finds the digest of an extra image, and keeps its tag; `latest` without tag and digest. Throws the errors of `resolve`. */
+/**
+ * Finds the digest of an extra image, and keeps its tag; `latest` without tag and digest. Throws the errors of
+ * `resolve`.
+ */
 export async function resolveExtraImage(
   pullspec: string,
   provider: {
@@ -51,7 +54,9 @@ export function selectExtraImages<Image extends ExtraImage>(
   return images.filter(({ name }) => !own.has(name));
 }
 
-/** Returns the tag of an extra image beside a release: the tag of the release, its name, and 12 digits of its digest. */
+/**
+ * Returns the tag of an extra image beside a release: the tag of the release, its name, and 12 digits of its digest.
+ */
 export function extraImageTag(tag: string, { repository, digest }: Reference & { readonly digest: Digest }): string {
   const name = repository.split('/').at(-1) ?? '';
   return `${tag}-extra-${name}`.slice(0, 115) + `-${digest.slice(7, 19)}`;

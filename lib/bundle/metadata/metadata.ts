@@ -71,7 +71,8 @@ export interface BundledRelease extends Pick<
 
 /**
  * The content of metadata.json. `version`, `arch`, `release` and `images` have the names of jhernand/upgrade-tool. All
- * pullspecs are by digest, and all sizes in bytes. With several releases, the fields of a release are those of the last.
+ * pullspecs are by digest, and all sizes in bytes. With several releases, the fields of a release are those of the
+ * last.
  */
 export interface BundleMetadata {
   /** 2 for a bundle with several releases. */

@@ -92,8 +92,8 @@ export type EntryKind =
 const inRepository = new RegExp(`^v2/${releaseRepository}/(manifests|blobs)/([^/]+)$`);
 
 /**
- * Returns the kind of a file. A symbolic link is a tag or `other`, and a special file is `other`. A tag may be a copy of its manifest, because some
- * file systems have no links.
+ * Returns the kind of a file. A symbolic link is a tag or `other`, and a special file is `other`. A tag may be a copy
+ * of its manifest, because some file systems have no links.
  */
 export function entryKindOf({ path, target, isSpecial }: Omit<BundleFile, 'size'>): EntryKind {
   if (isSpecial) return { kind: 'other' };

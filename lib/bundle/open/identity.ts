@@ -115,8 +115,8 @@ export const identityFields = [
 ] as const;
 
 /**
- * Reads the UpgradeBundle that `create` writes beside a bundle. `path` is for messages. Throws `invalid-file` without exactly
- * one.
+ * Reads the UpgradeBundle that `create` writes beside a bundle. `path` is for messages. Throws `invalid-file` without
+ * exactly one.
  */
 export function parseIdentity(text: string, path: string): BundleIdentity {
   const objects = readObjects(text, path);
@@ -138,8 +138,8 @@ export function parseIdentity(text: string, path: string): BundleIdentity {
 }
 
 /**
- * Returns the name of the UpgradeBundle and the version by the name of a file: `upgrade-4.12.4-x86_64.tar`, for a delta bundle
- * `upgrade-4.12.4-x86_64-from-4.12.3.tar`, for several releases `upgrade-4.12.4-x86_64-via-4.11.9.tar`.
+ * Returns the name of the UpgradeBundle and the version by the name of a file: `upgrade-4.12.4-x86_64.tar`, for a delta
+ * bundle `upgrade-4.12.4-x86_64-from-4.12.3.tar`, for several releases `upgrade-4.12.4-x86_64-via-4.11.9.tar`.
  */
 function identityFrom(path: string): Pick<BundleIdentity, 'name' | 'version'> {
   const pattern = /^upgrade-(\d+\.\d+\.\d+.*?)-([a-z0-9_]+)(?:-(?:via|from)-\d+\.\d+\.\d+[^/]*)?\.tar$/;

@@ -86,8 +86,8 @@ export async function removeLeftovers(path: string): Promise<void> {
 const sizeLimit = 1024 * 1024;
 
 /**
- * Reads the digest of a bundle from `<bundle>.sha256`; undefined without such a file or line. Throws `invalid-file` for a
- * file in another form.
+ * Reads the digest of a bundle from `<bundle>.sha256`; undefined without such a file or line. Throws `invalid-file` for
+ * a file in another form.
  */
 export async function readDigestFile(path: string): Promise<Digest | undefined> {
   return (await readDigests(path))?.get(basename(path));

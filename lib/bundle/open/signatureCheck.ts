@@ -198,7 +198,9 @@ export function checkBlobs({ blobs, base }: BundleMetadata, needed: ReadonlyMap<
   return compareLists('blobs', listed, actual).map(contradiction);
 }
 
-/** Compares the signatures in metadata.json with the existing ones. The digests in `reported` already have a problem. */
+/**
+ * Compares the signatures in metadata.json with the existing ones. The digests in `reported` already have a problem.
+ */
 function checkSignatures(
   { described, metadata }: Pick<Bundle, 'described' | 'metadata'>,
   release: Release | undefined,

@@ -45,7 +45,9 @@ export async function readSigningKey(file: string): Promise<KeyObject> {
   }
 }
 
-/** Signs the report of a verification: a DSSE envelope (secure-systems-lab/dsse, version 1) with an in-toto statement. */
+/**
+ * Signs the report of a verification: a DSSE envelope (secure-systems-lab/dsse, version 1) with an in-toto statement.
+ */
 export function signReceipt({ subject, predicate }: ReceiptStatement, key: KeyObject): string {
   const payload = Buffer.from(JSON.stringify({ _type: statementType, subject, predicateType, predicate }));
   return signEnvelope(payloadType, payload, key);

@@ -180,7 +180,9 @@ export function checkTags(
   ];
 }
 
-/** Lists the content that no image needs, and special files. If manifests are missing, skips content that they may need. */
+/**
+ * Lists the content that no image needs, and special files. If manifests are missing, skips content that they may need.
+ */
 export function listUnreferenced(bundle: Bundle, scanned: ScannedContent, walk: Walk): Problem[] {
   const { manifests, blobs, others } = scanned;
   if (isUnpackedDelta(bundle)) return others.filter(({ isSpecial }) => isSpecial).map(describeOther);

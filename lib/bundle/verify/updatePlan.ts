@@ -35,8 +35,9 @@ export interface UpdatePlan {
 }
 
 /**
- * Reads the requirements of an update from the payload in a bundle, without reading layers of other images. Records a missing signature
- * in the plan. With several releases, returns the plan for the last one. Throws the errors of opening a release.
+ * Reads the requirements of an update from the payload in a bundle, without reading layers of other images. Records a
+ * missing signature in the plan. With several releases, returns the plan for the last one. Throws the errors of opening
+ * a release.
  */
 export async function planUpdate(bundle: Bundle, trust: VerifyTrust, context: Context): Promise<UpdatePlan> {
   const { content, path } = bundle;

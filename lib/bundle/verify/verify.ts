@@ -87,7 +87,9 @@ export interface VerifyReport {
   readonly skippedImages?: readonly SkippedImage[];
   /** The version of the base release, if the bundle is a delta. */
   readonly base: string | undefined;
-  /** The blobs that only the nodes of a site have, by its report. They were not checked. Absent for any other bundle. */
+  /**
+   * The blobs that only the nodes of a site have, by its report. They were not checked. Absent for any other bundle.
+   */
   readonly heldBySite?: { readonly blobs: number; readonly bytes: number };
   /** The differences from the base of a delta bundle, if the base is there. */
   readonly changes: ReleaseChanges | undefined;
@@ -116,8 +118,8 @@ interface VerifyWarning {
 }
 
 /**
- * Verifies a bundle from the signature to the last blob. Reads everything once, and the files of the releases twice. The
- * signature covers each release, the release its components, and each manifest its content; metadata.json proves
+ * Verifies a bundle from the signature to the last blob. Reads everything once, and the files of the releases twice.
+ * The signature covers each release, the release its components, and each manifest its content; metadata.json proves
  * nothing. Lists all problems. Reads blobs that a delta bundle lacks from the bases of addBases. Throws the errors of
  * reading the bundle or a keyring.
  */
@@ -243,8 +245,8 @@ function listWarnings(
 }
 
 /**
- * Compares the digests of the whole file and of the volumes with the .sha256 file if it has them, and the digest of the whole file
- * with the given digests.
+ * Compares the digests of the whole file and of the volumes with the .sha256 file if it has them, and the digest of the
+ * whole file with the given digests.
  */
 async function compareDigests(
   { path, volumes }: Bundle,
@@ -305,8 +307,8 @@ interface CompletedScan {
 }
 
 /**
- * Reads and checks the blobs that a delta bundle lacks if a base has them, and adds them to the scanned content. Adds the
- * blobs that the nodes of its site have without reading them.
+ * Reads and checks the blobs that a delta bundle lacks if a base has them, and adds them to the scanned content. Adds
+ * the blobs that the nodes of its site have without reading them.
  */
 async function scanBase(bundle: Bundle, scanned: ScannedContent, context: Context): Promise<CompletedScan> {
   const { base } = bundle.metadata;

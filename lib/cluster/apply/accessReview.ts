@@ -18,8 +18,8 @@ export interface AccessRequest {
 const reviewKind = { apiVersion: 'authorization.k8s.io/v1', kind: 'SelfSubjectAccessReview' } as const;
 
 /**
- * Returns whether the cluster lets this user do something with an object, as `oc auth can-i` does. True if the cluster does not serve
- * its kind, or answers no such questions. Throws what Cluster.create throws.
+ * Returns whether the cluster lets this user do something with an object, as `oc auth can-i` does. True if the cluster
+ * does not serve its kind, or answers no such questions. Throws what Cluster.create throws.
  */
 export async function isAllowed(
   cluster: Cluster,
@@ -57,8 +57,8 @@ async function review(cluster: Cluster, resourceAttributes: ReviewedAccess): Pro
 }
 
 /**
- * Returns the requests that the cluster does not allow this user, each as the arguments of `oc auth can-i`, with verb, resource and API
- * group: `create deployments.apps -n web`. Throws what isAllowed throws.
+ * Returns the requests that the cluster does not allow this user, each as the arguments of `oc auth can-i`, with verb,
+ * resource and API group: `create deployments.apps -n web`. Throws what isAllowed throws.
  */
 export async function listDenied(cluster: Cluster, requests: readonly AccessRequest[]): Promise<string[]> {
   // An installation needs more than a hundred rights, and its user is usually a cluster administrator.

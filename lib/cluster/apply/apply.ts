@@ -163,7 +163,8 @@ async function write(
   if (dryRun === 'client') return;
   const options = { dryRun: dryRun === 'server' };
   if (stored) {
-    // What others applied to a shared object stays theirs: `oc apply` removes what its last file had and the new one lacks.
+    // What others applied to a shared object stays theirs: `oc apply` removes what its last file had and the new one
+    // lacks.
     const applied = isShared(object) ? object : await annotate(cluster, object);
     await cluster.update(mergeManifest(stored, applied), options);
     return;

@@ -65,9 +65,9 @@ export function mergeManifest(stored: StoredObject, manifest: KubernetesObject):
 
 /**
  * Returns a manifest with the annotation that `kubectl apply` gives it, so that a later `oc apply` of the same file
- * reports `unchanged`. It is the manifest without this annotation, as Go encodes it (kubectl, GetModifiedConfiguration in
- * pkg/util/apply.go). `namespace` is that of the context for a namespaced kind. A manifest whose annotation would be too
- * long is returned as it is.
+ * reports `unchanged`. It is the manifest without this annotation, as Go encodes it (kubectl, GetModifiedConfiguration
+ * in pkg/util/apply.go). `namespace` is that of the context for a namespaced kind. A manifest whose annotation would be
+ * too long is returned as it is.
  */
 export function withLastApplied(manifest: KubernetesObject, namespace?: string): KubernetesObject {
   const { [lastApplied]: _, ...annotations } = manifest.metadata.annotations ?? {};

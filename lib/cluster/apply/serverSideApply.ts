@@ -21,7 +21,8 @@ export interface AppliedObject {
 /**
  * Applies objects by server-side apply, in order. Stops at the first failure, because later objects need the earlier
  * ones. Keeps fields that the objects do not name. Throws `conflict` if another manager has set a field to another
- * value, and `not-ready` for an object that is being deleted. Also throws the errors of Cluster.apply. All name the object.
+ * value, and `not-ready` for an object that is being deleted. Also throws the errors of Cluster.apply. All name the
+ * object.
  */
 export async function applyObjects(
   cluster: Cluster,

@@ -72,7 +72,9 @@ export class Session {
     if (!Number.isNaN(offset)) this.#clockOffset = Math.abs(offset) < 2000 ? 0 : offset;
   }
 
-  /** Returns the present time by the clock of the server, in milliseconds since 1970; by this clock before a response. */
+  /**
+   * Returns the present time by the clock of the server, in milliseconds since 1970; by this clock before a response.
+   */
   now(): number {
     return Date.now() + this.#clockOffset;
   }

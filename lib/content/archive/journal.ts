@@ -36,8 +36,8 @@ export class Journal {
   }
 
   /**
-   * Opens a journal to resume from it. Returns undefined if there is no journal with that identity. Throws `not-writable`
-   * if it is not a regular file, and `too-large`.
+   * Opens a journal to resume from it. Returns undefined if there is no journal with that identity. Throws
+   * `not-writable` if it is not a regular file, and `too-large`.
    */
   static async resume(path: string, identity: string): Promise<Journal | undefined> {
     const text = await readText(path);

@@ -6,8 +6,8 @@ import { digestOf, type Digest } from '../oci/digest.ts';
 type PartScanner<Part> = (part: Part, chunk: Buffer) => void;
 
 /**
- * Compares the reads of an archive. Headers and small files are judged from one read, and hashed in another one. A drive
- * may return other bytes the second time; the digest would then not be that of the judged bytes.
+ * Compares the reads of an archive. Headers and small files are judged from one read, and hashed in another one. A
+ * drive may return other bytes the second time; the digest would then not be that of the judged bytes.
  */
 export class SameBytes {
   readonly #path: string;

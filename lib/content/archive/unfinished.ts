@@ -27,7 +27,10 @@ export async function checkPartials(path: string, volumes: readonly Volume[]): P
   return volumes.every(({ size }, index) => size === present[index]?.size);
 }
 
-/** Opens the unfinished files of an archive, and creates missing ones. Throws `not-writable` for a link or a special file. */
+/**
+ * Opens the unfinished files of an archive, and creates missing ones. Throws `not-writable` for a link or a special
+ * file.
+ */
 export function openPartials(volumes: readonly Volume[]): Promise<Volumes> {
   return Volumes.open(volumes, ({ path, size }) => openOrCreate(partialOf(path), size));
 }

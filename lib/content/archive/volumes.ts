@@ -24,8 +24,8 @@ export function volumeName(path: string, index: number): string {
 }
 
 /**
- * Returns the path of the tar that a file is, or is a volume of; undefined for any other name. macOS writes files of its
- * own beside others on FAT, with `._` before the same name: they are no tars.
+ * Returns the path of the tar that a file is, or is a volume of; undefined for any other name. macOS writes files of
+ * its own beside others on FAT, with `._` before the same name: they are no tars.
  */
 export function tarOf(path: string): string | undefined {
   return /\.tar$/i.test(path) && !isOfMacOs(path) ? path : parseVolumeName(path)?.path;

@@ -183,7 +183,9 @@ class Copy {
     }
   }
 
-  /** Pushes a manifest again for some seconds: registries with replicas know a blob only later (goharbor/harbor #4259). */
+  /**
+   * Pushes a manifest again for some seconds: registries with replicas know a blob only later (goharbor/harbor #4259).
+   */
   async #pushPatiently(node: Descriptor, bytes: Buffer): Promise<void> {
     for (const pause of [1000, 2000, 4000, 8000]) {
       try {
@@ -293,7 +295,10 @@ interface TaggedPushing {
   pushTagged(descriptor: Descriptor, bytes: Buffer, tag: string): Promise<void>;
 }
 
-/** A store to which small configurations are pushed without asking for them: it rarely has that of an image that it lacks. */
+/**
+ * A store to which small configurations are pushed without asking for them: it rarely has that of an image that it
+ * lacks.
+ */
 interface UnaskedPushing {
   /** The largest size of such a configuration, in bytes. */
   readonly unaskedSize: number;
@@ -325,7 +330,10 @@ export class CopyFailure extends Error {
     return isPluginError(this.cause) ? this.cause.code : 'internal';
   }
 
-  /** Whether the copy must stop: the disk is full, or the destination refuses the user or the content, or is unreachable. */
+  /**
+   * Whether the copy must stop: the disk is full, or the destination refuses the user or the content, or is
+   * unreachable.
+   */
   get isFatal(): boolean {
     if (this.code === 'disk-full' || this.code === 'not-writable') return true;
     const codes: ErrorCode[] = ['unauthorized', 'denied', 'unreachable', 'too-large', 'unsupported'];

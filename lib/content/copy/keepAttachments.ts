@@ -9,9 +9,9 @@ import { readContent, type ContentStore } from '../store/store.ts';
 import type { Image } from './copy.ts';
 
 /**
- * Joins attachments with the attachments that a destination has under the same tags, so that no signature there is lost. Leaves out
- * attachments that the destination has already. The signatures of the destination come first. Throws the errors of the
- * destination.
+ * Joins attachments with the attachments that a destination has under the same tags, so that no signature there is
+ * lost. Leaves out attachments that the destination has already. The signatures of the destination come first. Throws
+ * the errors of the destination.
  */
 export async function keepAttachments<Copied extends Image>(
   images: readonly Copied[],

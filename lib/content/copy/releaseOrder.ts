@@ -35,8 +35,8 @@ const attempts = 3;
 
 /**
  * Copies images to stores. Copies release images last, and only if everything else succeeded, because clients expect
- * all components of a release tag. If images are removed while a release is tagged, copies them again. Throws `conflict`
- * if they are removed each time, and the errors of the copies and of the guard.
+ * all components of a release tag. If images are removed while a release is tagged, copies them again. Throws
+ * `conflict` if they are removed each time, and the errors of the copies and of the guard.
  */
 export async function copyReleasesLast<Copied extends OrderedImage>(
   stores: readonly StoreCopy<Copied>[],

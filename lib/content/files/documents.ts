@@ -43,8 +43,8 @@ export function readDocuments(text: string, limits: DocumentLimits, uniqueKeys =
 }
 
 /**
- * Reads one document with unique keys, as `readDocuments` does. The returned function finds the scalar at a path of keys;
- * undefined for another kind of value, and if there is none.
+ * Reads one document with unique keys, as `readDocuments` does. The returned function finds the scalar at a path of
+ * keys; undefined for another kind of value, and if there is none.
  */
 export function readScalars(
   text: string,

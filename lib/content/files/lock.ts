@@ -43,7 +43,10 @@ export async function checkLock(path: string, what: string): Promise<void> {
   }
 }
 
-/** Returns the process ID of the running process that has a lock file; undefined if there is none, or if it is not visible. */
+/**
+ * Returns the process ID of the running process that has a lock file; undefined if there is none, or if it is not
+ * visible.
+ */
 export async function readHolder(path: string): Promise<number | undefined> {
   const content = await readContent(path).catch(() => '');
   return stateOf(content) === 'running' ? parseIdentity(content)?.pid : undefined;
@@ -154,7 +157,10 @@ export function hideMachine(identity: ProcessIdentity): ProcessIdentity {
   return { ...identity, host: hide(identity.host), kernel: hide(identity.kernel) };
 }
 
-/** Returns whether a process is running; `unknown` for one of another machine or container, whose processes are invisible. */
+/**
+ * Returns whether a process is running; `unknown` for one of another machine or container, whose processes are
+ * invisible.
+ */
 export function processState(
   { host, kernel, pid, started }: ProcessIdentity,
   own = identifyProcess(),

@@ -24,8 +24,8 @@ export class OpenedFolder implements AsyncDisposable {
   }
 
   /**
-   * Opens a folder by its path below a root; an empty path is the root. With `create`, creates missing folders below the
-   * root (0755). Throws `not-writable` for a link or a file in place of a folder, and the system’s errors.
+   * Opens a folder by its path below a root; an empty path is the root. With `create`, creates missing folders below
+   * the root (0755). Throws `not-writable` for a link or a file in place of a folder, and the system’s errors.
    */
   static async open(root: string, path = '', create = false): Promise<OpenedFolder> {
     const names = path.split('/').filter((name) => name !== '' && name !== '.');

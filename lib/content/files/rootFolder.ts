@@ -43,7 +43,10 @@ export class RootFolder {
     this.path = path;
   }
 
-  /** Opens a regular file for reading. Throws `not-found`, and `not-readable` for a link, a device, a pipe, a folder, another file system. */
+  /**
+   * Opens a regular file for reading. Throws `not-found`, and `not-readable` for a link, a device, a pipe, a folder,
+   * another file system.
+   */
   async open(path: string): Promise<FileHandle> {
     return this.#visit(path, (place) => this.#openFile(place, path));
   }
@@ -111,8 +114,8 @@ export class RootFolder {
   }
 
   /**
-   * Lists a folder, without subfolders, sorted by path; empty if it does not exist. Skips names that `isWanted` refuses.
-   * Throws `not-readable`, and `too-large` above the limit of entries.
+   * Lists a folder, without subfolders, sorted by path; empty if it does not exist. Skips names that `isWanted`
+   * refuses. Throws `not-readable`, and `too-large` above the limit of entries.
    */
   async list(
     folder = '',

@@ -99,8 +99,8 @@ const { O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
 
 /**
  * Opens a file of this program, such as a lock, a journal or an unfinished bundle, on a medium that another person may
- * have prepared. Follows no link, and does not wait for a pipe. `flags` are of `node:fs`; 0644 is the mode of a new file.
- * Throws `not-writable` with `name` if it is not a regular file, and the system’s errors.
+ * have prepared. Follows no link, and does not wait for a pipe. `flags` are of `node:fs`; 0644 is the mode of a new
+ * file. Throws `not-writable` with `name` if it is not a regular file, and the system’s errors.
  */
 export async function openRegular(path: string, flags: number = O_RDONLY, name = path): Promise<FileHandle> {
   const file = await open(path, flags | O_NOFOLLOW | O_NONBLOCK, publicMode).catch((error: unknown) => {

@@ -153,7 +153,8 @@ export function derivePreSharedKey(secret: string): PreSharedKey {
 }
 
 /**
- * Derives a bearer token for one purpose from a secret text, as hex digits. The key of connections cannot be derived from it.
+ * Derives a bearer token for one purpose from a secret text, as hex digits. The key of connections cannot be derived
+ * from it.
  */
 export function deriveBearerToken(secret: string, purpose: string): string {
   return Buffer.from(hkdfSync('sha256', secret, '', `${identity} ${purpose} token v1`, 32)).toString('hex');

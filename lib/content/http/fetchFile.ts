@@ -124,7 +124,9 @@ export function keepsEncryption(from: URL, to: URL): boolean {
   return to.protocol === 'https:' || (to.protocol === 'http:' && from.protocol === 'http:');
 }
 
-/** Returns the URL that a response redirects to. Only 307 and 308 keep the method of other requests than GET and HEAD. */
+/**
+ * Returns the URL that a response redirects to. Only 307 and 308 keep the method of other requests than GET and HEAD.
+ */
 function redirectOf(method: string, url: URL, { status, headers }: ResponseHead): URL | undefined {
   const statuses = ['GET', 'HEAD'].includes(method) ? [301, 302, 303, 307, 308] : [307, 308];
   if (!statuses.includes(status) || headers.location === undefined) return undefined;

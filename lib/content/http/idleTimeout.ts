@@ -25,9 +25,10 @@ export interface SmallResponseLimits {
 }
 
 /**
- * Watches a request. `report` gets words for a message, and whether a connection was made. It is called if the connection takes too long, if the server neither
- * sends nor accepts data, or if a response is below the minimum throughput. `stream` returns the body in transfer: of
- * the response, else of the request. Returns a function that ends the watch.
+ * Watches a request. `report` gets words for a message, and whether a connection was made. It is called if the
+ * connection takes too long, if the server neither sends nor accepts data, or if a response is below the minimum
+ * throughput. `stream` returns the body in transfer: of the response, else of the request. Returns a function that ends
+ * the watch.
  */
 export function watchIdleTime(
   outgoing: ClientRequest,

@@ -39,7 +39,9 @@ export interface Listener {
   readonly url: string;
   readonly host: string;
   readonly port: number;
-  /** Uses another certificate for new connections, if the server has one. Throws the error of TLS for an invalid one. */
+  /**
+   * Uses another certificate for new connections, if the server has one. Throws the error of TLS for an invalid one.
+   */
   setCertificate(certificate: ServerCertificate): void;
   /** Closes all connections, also those with a response in transfer. */
   close(): Promise<void>;
@@ -129,7 +131,9 @@ function limitConnections(
   const open = new Map<string, Set<Socket>>();
   let all = 0;
   let logged = -Infinity;
-  /** Closes an idle connection of the address with the most, if a connection from another address is to take its place. */
+  /**
+   * Closes an idle connection of the address with the most, if a connection from another address is to take its place.
+   */
   const makeRoom = (own: number, isReserved: boolean): boolean => {
     for (const [address, sockets] of [...open].toSorted(([, a], [, b]) => b.size - a.size)) {
       const isOther = isReserved && reserved?.isFor(address) === false;

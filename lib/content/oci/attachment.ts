@@ -15,8 +15,8 @@ const suffixes: Readonly<Record<AttachmentKind, string>> = {
 export const attachmentKinds = Object.keys(suffixes) as readonly AttachmentKind[];
 
 /**
- * The tag by which an attachment of an image is found in the image’s repository: `sha256-<hex>.sig`, as cosign names it, `.att` and `.sbom`.
- * Without a suffix it is a list of the manifests that refer to the image.
+ * The tag by which an attachment of an image is found in the image’s repository: `sha256-<hex>.sig`, as cosign names
+ * it, `.att` and `.sbom`. Without a suffix it is a list of the manifests that refer to the image.
  */
 export function attachmentTag(subject: Digest, kind: AttachmentKind = 'signature'): string {
   return `sha256-${hexOf(subject)}${suffixes[kind]}`;

@@ -131,8 +131,8 @@ function ruleOf(value: unknown, pulls: MirrorRule['pulls'], where: string, path:
 }
 
 /**
- * Returns the length of the part of an image name that a source matches: a host, a part of its repositories, or all hosts
- * of a domain (`*.example.com`). Undefined if it does not match.
+ * Returns the length of the part of an image name that a source matches: a host, a part of its repositories, or all
+ * hosts of a domain (`*.example.com`). Undefined if it does not match.
  */
 export function matchedBy(source: string, name: string): number | undefined {
   if (!source.startsWith('*.')) return name === source || name.startsWith(`${source}/`) ? source.length : undefined;

@@ -168,8 +168,8 @@ export class Registry implements ContentStore {
   }
 
   /**
-   * Mounts a blob from another repository of the registry. Returns false if the blob is missing there, or if the registry
-   * does not mount. After a refusal, does not ask for that repository again. Throws `interrupted`.
+   * Mounts a blob from another repository of the registry. Returns false if the blob is missing there, or if the
+   * registry does not mount. After a refusal, does not ask for that repository again. Throws `interrupted`.
    */
   async mount(descriptor: Descriptor, fromRepository: string): Promise<boolean> {
     if (this.#unmountable.has(fromRepository)) return false;
@@ -196,8 +196,8 @@ export class Registry implements ContentStore {
   }
 
   /**
-   * Removes a manifest, with most registries also its tags, or one tag. Returns false for a missing one. The registry frees
-   * the space later. Throws `unsupported` if the registry deletes nothing, and `denied`.
+   * Removes a manifest, with most registries also its tags, or one tag. Returns false for a missing one. The registry
+   * frees the space later. Throws `unsupported` if the registry deletes nothing, and `denied`.
    */
   async remove(tagOrDigest: string): Promise<boolean> {
     const request = { ...manifestRequest(tagOrDigest), actions: 'pull,push,delete' } as const;
@@ -243,8 +243,9 @@ export class Registry implements ContentStore {
   }
 
   /**
-   * Reads whether content has the size of its descriptor, if HEAD states another one: proxies answer HEAD with the length
-   * 0 or of a body of their own. Reads a manifest, and the beginning of the response for the last byte of a blob.
+   * Reads whether content has the size of its descriptor, if HEAD states another one: proxies answer HEAD with the
+   * length 0 or of a body of their own. Reads a manifest, and the beginning of the response for the last byte of a
+   * blob.
    */
   async #hasBytes(descriptor: Descriptor): Promise<boolean> {
     const missing = ignoring('not-found', 'size-mismatch', 'digest-mismatch');

@@ -9,7 +9,10 @@ import type { RegistryRequest } from './authenticatedClient.ts';
 import type { Reply } from './refusals.ts';
 import type { Transport } from './transport.ts';
 
-/** The sizes of pages to ask for. Some registries refuse more than their own limit (docker-registry, catalog.maxentries). */
+/**
+ * The sizes of pages to ask for. Some registries refuse more than their own limit (docker-registry,
+ * catalog.maxentries).
+ */
 const pageSizes = [1000, 100, undefined];
 const pageLimit = 16 * 1024 * 1024;
 /** The largest number of pages of tags. */
@@ -17,8 +20,8 @@ const pageCountLimit = 1000;
 
 /**
  * Reads the tags of a repository, page by page; none if it does not exist. Throws `server-error`, `conflict` if
- * it changes meanwhile, and `too-large` above the limit of pages. `isOptional`: the caller continues without the tags, so
- * each page is asked for once, and a failure says nothing about the registry.
+ * it changes meanwhile, and `too-large` above the limit of pages. `isOptional`: the caller continues without the tags,
+ * so each page is asked for once, and a failure says nothing about the registry.
  */
 export async function readTags(
   transport: Transport,
@@ -127,7 +130,10 @@ const unsupportedStatuses = [400, 404, 405, 406, 410, 500, 501];
 
 const referrersPages = 10;
 
-/** The referrers API of registries (distribution-spec 1.1). One request shows whether a registry has it; one that lacks it is not asked again. */
+/**
+ * The referrers API of registries (distribution-spec 1.1). One request shows whether a registry has it; one that lacks
+ * it is not asked again.
+ */
 export class ReferrersApi {
   readonly #transport: Transport;
   readonly #supported = new Map<string, Promise<boolean>>();
@@ -136,7 +142,10 @@ export class ReferrersApi {
     this.#transport = transport;
   }
 
-  /** Lists the manifests that refer to an image. Undefined if the registry lacks the API. Throws what the transport throws. */
+  /**
+   * Lists the manifests that refer to an image. Undefined if the registry lacks the API. Throws what the transport
+   * throws.
+   */
   async list(
     repository: Pick<Reference, 'registry' | 'repository'>,
     subject: Digest,

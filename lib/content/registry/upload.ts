@@ -20,7 +20,10 @@ export interface UploadOptions {
   readonly singlePosts?: Map<string, boolean>;
 }
 
-/** The size up to which a blob is sent with the request that begins its upload, in bytes: Go reads as much of a refused body. */
+/**
+ * The size up to which a blob is sent with the request that begins its upload, in bytes: Go reads as much of a refused
+ * body.
+ */
 export const smallUpload = 64 * 1024;
 
 const defaultChunkSize = 64 * 1024 * 1024;
@@ -92,8 +95,8 @@ export class BlobUpload {
   }
 
   /**
-   * Sends a small blob with the request that begins the upload (distribution-spec, “Single POST”), as Quay and zot accept it.
-   * Returns whether the registry confirms its digest. The first blob finds out for all.
+   * Sends a small blob with the request that begins the upload (distribution-spec, “Single POST”), as Quay and zot
+   * accept it. Returns whether the registry confirms its digest. The first blob finds out for all.
    */
   async #sendAtOnce(): Promise<boolean> {
     const { digest, size } = this.#descriptor;

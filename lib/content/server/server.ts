@@ -90,9 +90,9 @@ type Find = (repository: string, client: string) => Served | undefined | Promise
 
 /**
  * Serves content as a read-only registry (OCI distribution-spec, version 2): manifests, blobs with ranges, tags and
- * catalog. `find` returns the content of a repository for a client, by its User-Agent. Blobs of a source without `sizeOf` are served only after a
- * client has requested a manifest that names them, which all clients do. Stops if the signal of the context is aborted.
- * Throws `busy` if the port is in use, and `not-writable` if it is not allowed.
+ * catalog. `find` returns the content of a repository for a client, by its User-Agent. Blobs of a source without
+ * `sizeOf` are served only after a client has requested a manifest that names them, which all clients do. Stops if the
+ * signal of the context is aborted. Throws `busy` if the port is in use, and `not-writable` if it is not allowed.
  */
 export async function serveContent(find: Find, options: ServeOptions, context: Context): Promise<ContentServer> {
   const { host = '127.0.0.1', port = 0, preSharedKey, certificate, limits } = options;

@@ -174,7 +174,8 @@ export class Overlay implements ContentSource, LocalContent {
   }
 
   /**
-   * Returns the descriptor of an own manifest. Content of the base can be fetched, but not resolved. Throws `not-found`.
+   * Returns the descriptor of an own manifest. Content of the base can be fetched, but not resolved. Throws
+   * `not-found`.
    */
   async resolve(digest: string): Promise<Descriptor> {
     const bytes = this.#own.get(digest);

@@ -263,8 +263,8 @@ export class Directory implements ContentStore, LocalContent {
   }
 
   #find(folder: 'blobs' | 'manifests', digest: Digest): Promise<FoundFile | undefined> {
-    // oc on Windows writes a dash, because file names there cannot have colons. A link of that name is a tag: registries
-    // have referrers of an image under such a tag.
+    // oc on Windows writes a dash, because file names there cannot have colons. A link of that name is a tag:
+    // registries have referrers of an image under such a tag.
     return this.#files.findFile(this.#path(folder, digest), `sha256-${hexOf(digest)}`);
   }
 
@@ -304,7 +304,10 @@ export function digestNamed(name: string): Digest | undefined {
   return isDigest(digest) ? digest : undefined;
 }
 
-/** Returns the name of the file of a digest. On Windows, a colon in a file name has another meaning, so oc writes a dash. */
+/**
+ * Returns the name of the file of a digest. On Windows, a colon in a file name has another meaning, so oc writes a
+ * dash.
+ */
 function fileNameOf(digest: Digest): string {
   return process.platform === 'win32' ? `sha256-${hexOf(digest)}` : digest;
 }

@@ -13,7 +13,9 @@ import { digestOf, type Digest } from '../oci/digest.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { readContent, type ContentSource } from './store.ts';
 
-/** The largest number of pages of tags that are read in advance. Beyond it, each tag costs less as a request of its own. */
+/**
+ * The largest number of pages of tags that are read in advance. Beyond it, each tag costs less as a request of its own.
+ */
 const pageLimit = 20;
 
 /**
@@ -28,7 +30,10 @@ class KnownTags {
     this.#images.set(name, (this.#images.get(name) ?? 0) + 1);
   }
 
-  /** Returns the tags of a repository; undefined if they are not known, because there are too many or the source is local. */
+  /**
+   * Returns the tags of a repository; undefined if they are not known, because there are too many or the source is
+   * local.
+   */
   of(source: ContentSource): Promise<ReadonlySet<string> | undefined> {
     const { name } = source;
     const tags =
@@ -69,8 +74,9 @@ interface Referrer {
 }
 
 /**
- * Writes the list of the manifests that refer to an image. It follows from these manifests alone, so that it is the same whether a registry has the
- * API or the tag. Manifests that refer to another image are left out; undefined if no other is left.
+ * Writes the list of the manifests that refer to an image. It follows from these manifests alone, so that it is the
+ * same whether a registry has the API or the tag. Manifests that refer to another image are left out; undefined if no
+ * other is left.
  */
 function formatReferrers(subject: Digest, referrers: readonly Referrer[]): Referrer | undefined {
   const manifests = referrers.flatMap(({ descriptor: { mediaType, digest, size }, bytes }) => {
@@ -328,7 +334,10 @@ async function resolveTag(source: ContentSource, tag: string): Promise<Descripto
   return source.resolve(tag).catch(ignoring('not-found'));
 }
 
-/** Treats an attachment that cannot be read as absent, if errors are taken or no cluster requires its kind. Throws other errors. */
+/**
+ * Treats an attachment that cannot be read as absent, if errors are taken or no cluster requires its kind. Throws other
+ * errors.
+ */
 function passOver(error: unknown, kind: AttachmentKind, onError?: Reading['onError']): undefined {
   const isFatal = !isPluginError(error) || ['interrupted', 'unreachable', 'tls'].includes(error.code);
   if (onError) onError(error);

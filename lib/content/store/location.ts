@@ -25,9 +25,9 @@ export interface OpenedLocation {
 }
 
 /**
- * Parses a location. `file://…`, paths (`/…`, `./…`, `../…`, `….tar` and other archives) and existing files and folders are a mirror
- * directory or an archive (a file, its volumes or a device). Any other text is a reference into a registry, with or
- * without `docker://`. Throws `not-found` for a path that does not exist, and `invalid-reference`.
+ * Parses a location. `file://…`, paths (`/…`, `./…`, `../…`, `….tar` and other archives) and existing files and folders
+ * are a mirror directory or an archive (a file, its volumes or a device). Any other text is a reference into a
+ * registry, with or without `docker://`. Throws `not-found` for a path that does not exist, and `invalid-reference`.
  */
 export async function parseLocation(text: string): Promise<Location> {
   if (text.startsWith('docker://')) return { kind: 'registry', reference: parseReference(text.slice(9)) };

@@ -35,7 +35,10 @@ export interface ContentSource {
    */
   knownTags?(pages: number): Promise<ReadonlySet<string> | undefined>;
 
-  /** Lists the manifests that refer to an image by the API of OCI 1.1. Undefined if the source is local or lacks the API. */
+  /**
+   * Lists the manifests that refer to an image by the API of OCI 1.1. Undefined if the source is local or lacks the
+   * API.
+   */
   referrers?(subject: Digest): Promise<readonly Descriptor[] | undefined>;
 }
 

@@ -13,7 +13,10 @@ import type { MirroringAccess } from './request.ts';
 
 type ClusterAccess = Pick<MirroringAccess, 'openCluster'>;
 
-/** Checks that the cluster responds, and returns the kind of mirror set that it accepts. Throws the errors of connecting. */
+/**
+ * Checks that the cluster responds, and returns the kind of mirror set that it accepts. Throws the errors of
+ * connecting.
+ */
 export function checkCluster(
   access: ClusterAccess,
   preferred: MirrorSetKind | undefined,

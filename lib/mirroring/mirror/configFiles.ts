@@ -18,8 +18,8 @@ export interface WrittenFile extends Pick<TextFile, 'path' | 'kind'> {
 }
 
 /**
- * Makes the files of manifests in a folder, which replaces the `config` of their paths. `root` is the folder that the user
- * named: this one or a parent.
+ * Makes the files of manifests in a folder, which replaces the `config` of their paths. `root` is the folder that the
+ * user named: this one or a parent.
  */
 export function configFiles(folder: string, manifests: readonly ConfigManifest[], root = folder): TextFile[] {
   return manifests.map(({ path, object }) => ({
@@ -30,7 +30,9 @@ export function configFiles(folder: string, manifests: readonly ConfigManifest[]
   }));
 }
 
-/** Makes the files of signature ConfigMaps with the names and the form (JSON in one line) of `oc adm release mirror`. */
+/**
+ * Makes the files of signature ConfigMaps with the names and the form (JSON in one line) of `oc adm release mirror`.
+ */
 export function signatureFiles(folder: string, signatures: readonly ConfigManifest[]): TextFile[] {
   return signatures.map(({ object }) => ({
     root: folder,
@@ -41,8 +43,8 @@ export function signatureFiles(folder: string, signatures: readonly ConfigManife
 }
 
 /**
- * Checks that files can be written, and makes their folders if this is no dry run. Throws `not-writable`, also for a link
- * below the named folder, and `disk-full`.
+ * Checks that files can be written, and makes their folders if this is no dry run. Throws `not-writable`, also for a
+ * link below the named folder, and `disk-full`.
  */
 export async function prepareFiles(files: readonly TextFile[], isDryRun: boolean): Promise<void> {
   for (const { root, path } of files) {

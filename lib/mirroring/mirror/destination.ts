@@ -74,8 +74,8 @@ export function parseDestination(request: DestinationRequest): Destination {
 }
 
 /**
- * Returns the release whose image of a name has a tag at its destination; undefined for any other tag. A release image without the
- * version in its tag is found by its usual tag.
+ * Returns the release whose image of a name has a tag at its destination; undefined for any other tag. A release image
+ * without the version in its tag is found by its usual tag.
  */
 export function releaseOfTag(
   tag: string,
@@ -159,8 +159,8 @@ function invalid(option: string, text: string, why: string, cause?: unknown): Pl
 }
 
 /**
- * Runs an action while no other run of this program writes to some mirror directories. Creates missing directories. Throws
- * `busy`, `not-writable`, `disk-full`, and the errors of the action.
+ * Runs an action while no other run of this program writes to some mirror directories. Creates missing directories.
+ * Throws `busy`, `not-writable`, `disk-full`, and the errors of the action.
  */
 export async function whileLocked<R>(roots: readonly string[], action: () => Promise<R>): Promise<R> {
   const [root, ...others] = new Set(roots);

@@ -59,7 +59,10 @@ export async function listMirrorImages(
   return results.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
 }
 
-/** Lists the repositories of a release with their mirrors in registries. Warns if components have repositories of their own. */
+/**
+ * Lists the repositories of a release with their mirrors in registries. Warns if components have repositories of their
+ * own.
+ */
 export function listMirrors(release: Release, destination: Destination, context: Context): MirroredSource[] {
   const mirrored = namedImages(release, false).flatMap(([name, { registry, repository }]) => {
     const source = formatReference({ registry, repository });
@@ -115,8 +118,8 @@ export async function findGraphData(
 }
 
 /**
- * Returns the settings of an update service; undefined if the images are not copied to a registry, or to one by its IPv6
- * address, which no pullspec has (Bug 1780376).
+ * Returns the settings of an update service; undefined if the images are not copied to a registry, or to one by its
+ * IPv6 address, which no pullspec has (Bug 1780376).
  */
 export async function describeUpdateService(
   graphData: MirrorImage,

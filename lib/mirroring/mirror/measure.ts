@@ -68,7 +68,9 @@ function amountOf(sizes: ReadonlyMap<string, number>): BlobAmount {
   return { blobs: sizes.size, bytes: [...sizes.values()].reduce((sum, size) => sum + size, 0) };
 }
 
-/** Throws `disk-full` unless the file systems of the mirror directories of a plan have space for what is missing there. */
+/**
+ * Throws `disk-full` unless the file systems of the mirror directories of a plan have space for what is missing there.
+ */
 export async function checkDirectorySpace(groups: readonly MirrorGroup[], context: Context): Promise<void> {
   const roots = Map.groupBy(groups, ({ place }) => (place.kind === 'directory' ? place.root : undefined));
   for (const [root, own] of roots) {

@@ -64,7 +64,9 @@ export interface MirrorOutcome extends Applied {
   /** The number of images that the cluster imported into an image stream. */
   readonly imported: number;
   readonly files: readonly WrittenFile[];
-  /** Whether its mirror directory has releases of several architectures, so that applying checks each signature alone. */
+  /**
+   * Whether its mirror directory has releases of several architectures, so that applying checks each signature alone.
+   */
   readonly isMixed: boolean;
   readonly mirrors: Mirrors | undefined;
   readonly updateService?: UpdateServiceOptions;
@@ -79,8 +81,8 @@ interface OpenedRelease {
 
 /**
  * Mirrors a release: its images, then its configuration files, then its configuration in the cluster. Checks the
- * signature and the cluster first. Mounts blobs of the repositories that earlier calls filled. Throws the errors of loading and copying. If only the cluster fails, the outcome has
- * the steps that succeeded.
+ * signature and the cluster first. Mounts blobs of the repositories that earlier calls filled. Throws the errors of
+ * loading and copying. If only the cluster fails, the outcome has the steps that succeeded.
  */
 export function mirrorRelease(
   request: MirroringRequest,
@@ -272,8 +274,8 @@ function describeMirrors(
 }
 
 /**
- * Returns whether mirror sets can name these mirrors. Warns of an IPv6 address: neither mirror sets nor pullspecs have one
- * (openshift/api, ImageMirror; Bug 1780376).
+ * Returns whether mirror sets can name these mirrors. Warns of an IPv6 address: neither mirror sets nor pullspecs have
+ * one (openshift/api, ImageMirror; Bug 1780376).
  */
 function canBeNamed(sources: readonly MirroredSource[], context: Context): boolean {
   const [address] = sources.flatMap(({ mirrors }) => mirrors.filter((mirror) => mirror.startsWith('[')));
@@ -308,9 +310,9 @@ interface Accompanied {
 
 /**
  * Finds the images to mirror in addition to those of a release: the named ones, and those beside a release in a
- * directory or bundle. The release signature covers none of them. In a registry, each has a repository of its own, beside that of
- * the release. Throws `not-found` for a named image that a directory lacks, `usage` for two images with one target, and the
- * errors of the sources.
+ * directory or bundle. The release signature covers none of them. In a registry, each has a repository of its own,
+ * beside that of the release. Throws `not-found` for a named image that a directory lacks, `usage` for two images with
+ * one target, and the errors of the sources.
  */
 async function findAdditionalImages(
   names: readonly string[],
@@ -349,7 +351,10 @@ function listAdditionalMirrors(
   return { digest: listFor('digest'), tag: listFor('tag') };
 }
 
-/** Writes the original names of additional images into the mirror directories that have them. Throws the errors of `writeTextFile`. */
+/**
+ * Writes the original names of additional images into the mirror directories that have them. Throws the errors of
+ * `writeTextFile`.
+ */
 async function noteAdditionalImages(images: readonly AdditionalImage[]): Promise<void> {
   for (const { origin, target } of images) {
     if (!origin || target.place.kind !== 'directory') continue;
@@ -402,7 +407,10 @@ function listLocal(
   return extraImages;
 }
 
-/** Returns the target of an image: a repository beside that of the release, or in a directory a tag beside those of the release. */
+/**
+ * Returns the target of an image: a repository beside that of the release, or in a directory a tag beside those of the
+ * release.
+ */
 function targetOf(
   name: string,
   origin: AdditionalImageName | undefined,

@@ -19,9 +19,9 @@ import { parseArchitecture, parseReleaseTag, usualRepository, type Architecture 
 import type { MirroringAccess, NamedRelease, ReleaseChoice, ReleaseSearch } from './request.ts';
 
 /**
- * Lists the releases of a choice in the order in which to mirror them. Of a path of updates these are all releases on the
- * shortest supported path, both ends included, and of a bundle all of its releases. Throws the errors of resolveUpdatePath, resolveChannelRanges and
- * requirePatch.
+ * Lists the releases of a choice in the order in which to mirror them. Of a path of updates these are all releases on
+ * the shortest supported path, both ends included, and of a bundle all of its releases. Throws the errors of
+ * resolveUpdatePath, resolveChannelRanges and requirePatch.
  */
 export async function listReleases(
   { releases, path, ranges = [] }: ReleaseChoice,
@@ -57,8 +57,8 @@ async function expandBundles(releases: readonly string[], context: Context): Pro
 }
 
 /**
- * Reads the releases of an architecture in a mirror directory or bundle. Throws `not-found` without one, and the errors of
- * openBundle, openLocation and readPayload.
+ * Reads the releases of an architecture in a mirror directory or bundle. Throws `not-found` without one, and the errors
+ * of openBundle, openLocation and readPayload.
  */
 export async function readStoredReleases(
   text: string,

@@ -31,7 +31,9 @@ export interface StoredImage {
   readonly digest: Digest;
   /** Its own tag, if that leads to it. */
   readonly tag: string | undefined;
-  /** The tags that it has from releases that are gone. A registry keeps the tags of an image that another release needs. */
+  /**
+   * The tags that it has from releases that are gone. A registry keeps the tags of an image that another release needs.
+   */
   readonly formerTags: readonly string[];
 }
 
@@ -49,8 +51,8 @@ export interface Inventory {
 export const graphDataName = 'graph-data';
 
 /**
- * Reads what is at the target: its releases by their tags, and their images by the payloads. Throws `not-found` if it has no
- * release, and the errors of the target.
+ * Reads what is at the target: its releases by their tags, and their images by the payloads. Throws `not-found` if it
+ * has no release, and the errors of the target.
  */
 export async function readInventory(
   destination: Destination,

@@ -72,7 +72,8 @@ export interface PruneOutcome {
 /**
  * Removes the releases at a target that are not kept, with their signatures and configuration; or only plans that.
  * Images that belong to no known release stay. Throws `not-found` for a missing release to keep. Throws `unsupported`
- * and `denied` if the registry does not remove images, `conflict` if the target changed, `busy` beside another run, and the errors of the cluster.
+ * and `denied` if the registry does not remove images, `conflict` if the target changed, `busy` beside another run, and
+ * the errors of the cluster.
  */
 export function pruneTarget(request: PruneRequest, access: MirroringAccess, context: Context): Promise<PruneOutcome> {
   return withResumeHint(async () => {
@@ -209,8 +210,8 @@ interface RepositoryResult extends RepositoryPlan {
 }
 
 /**
- * Carries out a plan: release images first, then the images that only they need, then files. Throws `conflict` if the target
- * changed since it was read, or got tags meanwhile, and `busy` beside another run.
+ * Carries out a plan: release images first, then the images that only they need, then files. Throws `conflict` if the
+ * target changed since it was read, or got tags meanwhile, and `busy` beside another run.
  */
 async function removeReleases(
   { releases, repositories, files, configRoot }: Removal,
@@ -223,8 +224,8 @@ async function removeReleases(
     context.log('info', `removing ${manifests.length} manifests from ${repository.store.name}`);
   }
   await removeContent(records, digests);
-  // A run that mirrors one of these releases may have looked for records before, and tag it now. If it tags it after this,
-  // it finds that images are missing.
+  // A run that mirrors one of these releases may have looked for records before, and tag it now. If it tags it after
+  // this, it finds that images are missing.
   const added = new Map<RepositoryPlan, Added>();
   for (const plan of records.keys()) added.set(plan, await findAdded(plan));
   await removeContent(new Map([...added].map(([plan, { again }]) => [plan, again])), digests);
@@ -266,8 +267,8 @@ async function removeContent(
 }
 
 /**
- * Writes the records of this run, and then checks that nothing changed since the plan was made. Other runs look for records
- * after their own changes, so that one of two runs always sees the other.
+ * Writes the records of this run, and then checks that nothing changed since the plan was made. Other runs look for
+ * records after their own changes, so that one of two runs always sees the other.
  */
 async function writeRecords(
   repositories: readonly RepositoryPlan[],
@@ -307,7 +308,10 @@ async function removeRecords({ repository, kept }: RepositoryPlan, records: read
   });
 }
 
-/** Throws `conflict` if the tags of a repository changed since they were read, and `busy` if another run removes from it. */
+/**
+ * Throws `conflict` if the tags of a repository changed since they were read, and `busy` if another run removes from
+ * it.
+ */
 async function checkUnchanged(
   { store, tags }: RepositoryPlan['repository'],
   ownTag: string | undefined,
@@ -362,8 +366,8 @@ interface RemovedReleases {
 }
 
 /**
- * Lists the files of a folder that belong to removed releases alone: their signatures, and mirror sets that lead only to
- * repositories that nothing is left in. Throws the errors of reading.
+ * Lists the files of a folder that belong to removed releases alone: their signatures, and mirror sets that lead only
+ * to repositories that nothing is left in. Throws the errors of reading.
  */
 async function listPrunedFiles(
   folder: string,
@@ -392,8 +396,8 @@ async function listConfiguredImages(folder: string, { signal }: Context): Promis
 }
 
 /**
- * Removes files below a folder that the user named. A missing file is no error. Throws `not-writable`, also for a link on
- * the way to a file.
+ * Removes files below a folder that the user named. A missing file is no error. Throws `not-writable`, also for a link
+ * on the way to a file.
  */
 async function removeFiles(root: string, paths: readonly string[]): Promise<void> {
   for (const path of paths) {
@@ -406,7 +410,9 @@ async function removeFiles(root: string, paths: readonly string[]): Promise<void
   }
 }
 
-/** Removes what is no longer in a mirror directory from its lists of where its releases and additional images came from. */
+/**
+ * Removes what is no longer in a mirror directory from its lists of where its releases and additional images came from.
+ */
 async function untagImages(root: string, context: Context): Promise<void> {
   const folder = new RootFolder(root);
   const repositories = (await listRepositories(root)).map((name) => new Directory(root, name, {}, context));

@@ -55,8 +55,8 @@ export function guardCopies(concurrency: number, context: Context, visibleWithin
       await checkNotPruned(stores);
     },
     async beforeReleases(copied) {
-      // First the records: a run that removes releases writes its record first, and removes it last. It removes images with
-      // their tags, so an image whose tag is listed needs no request of its own.
+      // First the records: a run that removes releases writes its record first, and removes it last. It removes images
+      // with their tags, so an image whose tag is listed needs no request of its own.
       await checkStillThere(copied, await checkNotPruned(storesOf(copied)));
     },
     async areThere(copied) {
@@ -95,8 +95,8 @@ function isShared(store: ContentStore): boolean {
 type TagsOf = ReadonlyMap<ContentStore, ReadonlySet<string>>;
 
 /**
- * Throws `busy` if releases are being removed from a repository, and returns its tags. A registry that lists no tags cannot be
- * checked.
+ * Throws `busy` if releases are being removed from a repository, and returns its tags. A registry that lists no tags
+ * cannot be checked.
  */
 async function checkRecords(store: ContentStore, context: Context): Promise<ReadonlySet<string>> {
   const names = await store.knownTags?.(pageLimit);

@@ -40,7 +40,10 @@ export interface RepositoryPlan extends RemovedContent {
   readonly records: readonly StoredRecord[];
 }
 
-/** Decides which releases stay: releases that the user names by version or tag, and releases that the cluster runs or ran. */
+/**
+ * Decides which releases stay: releases that the user names by version or tag, and releases that the cluster runs or
+ * ran.
+ */
 export function evaluateReleases(
   { releases }: Pick<Inventory, 'releases'>,
   keep: readonly string[],
@@ -57,8 +60,8 @@ export function evaluateReleases(
 }
 
 /**
- * Plans what to remove from a repository: the content of images of removed releases that nothing else there needs. Everything
- * that another tag or a kept release leads to stays. Throws what the repository throws.
+ * Plans what to remove from a repository: the content of images of removed releases that nothing else there needs.
+ * Everything that another tag or a kept release leads to stays. Throws what the repository throws.
  */
 export async function planRepository(
   repository: PrunedRepository,
@@ -190,9 +193,9 @@ export interface ClusterNeeds {
 }
 
 /**
- * Reads what the cluster needs: its history (ClusterVersion), pinned images (PinnedImageSet), the images of pods, and the graph data of
- * update services. Returns undefined if no cluster is configured, and none was named. Throws the errors of the cluster, and
- * `no-cluster` for a context that does not exist.
+ * Reads what the cluster needs: its history (ClusterVersion), pinned images (PinnedImageSet), the images of pods, and
+ * the graph data of update services. Returns undefined if no cluster is configured, and none was named. Throws the
+ * errors of the cluster, and `no-cluster` for a context that does not exist.
  */
 export async function readClusterNeeds(
   { openCluster }: Pick<MirroringAccess, 'openCluster'>,

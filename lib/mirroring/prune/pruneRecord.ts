@@ -50,8 +50,8 @@ export function describeRun(): PruneRun {
 }
 
 /**
- * Writes the record of a run into a repository before the run removes anything there. After the release image is gone, only the
- * record tells which other images belonged to the release.
+ * Writes the record of a run into a repository before the run removes anything there. After the release image is gone,
+ * only the record tells which other images belonged to the release.
  */
 export async function writeRecord(store: ContentStore, record: PruneRecord): Promise<StoredRecord> {
   const push = async (mediaType: string, bytes: Buffer): Promise<Descriptor> => {
@@ -104,8 +104,8 @@ export function isRecordTag(tag: string): boolean {
 }
 
 /**
- * Throws `busy` if the run of a record may still be working: on this machine, or on another one unless `resume` says that
- * it was interrupted.
+ * Throws `busy` if the run of a record may still be working: on this machine, or on another one unless `resume` says
+ * that it was interrupted.
  */
 export function checkEnded({ run }: PruneRecord, where: string, { resume }: { readonly resume: boolean }): void {
   const state = run ? processState(run.process, hideMachine(identifyProcess())) : 'ended';

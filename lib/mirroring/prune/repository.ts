@@ -109,7 +109,10 @@ export class PrunedRepository {
     if (this.place.kind === 'registry') await this.#registries.repository(this.place).remove(digestOf('no image'));
   }
 
-  /** Removes manifests with their tags; in a directory blobs too. Missing content is no error. Throws `unsupported` if it stays. */
+  /**
+   * Removes manifests with their tags; in a directory blobs too. Missing content is no error. Throws `unsupported` if
+   * it stays.
+   */
   async remove(content: RemovedContent): Promise<void> {
     const { place, store } = this;
     if (store instanceof Directory) await removeFromDirectory(store, content);

@@ -19,9 +19,9 @@ interface LoadSetting extends Pick<CopySetting, 'work'> {
 }
 
 /**
- * Copies the images that a store lacks, from a server of the bundle on the loopback interface, and checks each in the store. Returns
- * their number, and the bytes read from the bundle. A failed image does not stop the others. Throws `disk-full`, `not-readable`,
- * `incomplete`, `partial` and `interrupted`.
+ * Copies the images that a store lacks, from a server of the bundle on the loopback interface, and checks each in the
+ * store. Returns their number, and the bytes read from the bundle. A failed image does not stop the others. Throws
+ * `disk-full`, `not-readable`, `incomplete`, `partial` and `interrupted`.
  */
 export async function copyMissing(
   bundle: Bundle,
@@ -84,8 +84,8 @@ function serveToThisHost(bundle: Bundle, progress: LoadProgress, context: Contex
 }
 
 /**
- * Reads the blobs of an image that the store lacks again, and returns the fault of the bundle; undefined if it has none. The program
- * that copied sees only a wrong digest or a closed connection.
+ * Reads the blobs of an image that the store lacks again, and returns the fault of the bundle; undefined if it has
+ * none. The program that copied sees only a wrong digest or a closed connection.
  */
 async function findFault(
   { path, content }: Bundle,

@@ -69,8 +69,8 @@ function nameImage({ label, name }: PlannedImage, error: PluginError): PluginErr
 }
 
 /**
- * Orders images so that no two running copies need the same missing layer. A layer that many images share is then unpacked once, for the
- * first of them, while the others wait.
+ * Orders images so that no two running copies need the same missing layer. A layer that many images share is then
+ * unpacked once, for the first of them, while the others wait.
  */
 export class CopyQueue {
   readonly #queue: PlannedImage[];

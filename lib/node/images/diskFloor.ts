@@ -40,9 +40,9 @@ export async function measureDisk(folder: string, floor?: number): Promise<DiskS
 }
 
 /**
- * Runs work that fills a disk, and passes it the floor in bytes. Ends it with `disk-full` below the floor; written files
- * stay. Unfinished files in the folder (`….partial`) count as free at the start, because the work may find that they
- * are wrong. Throws the errors of the work.
+ * Runs work that fills a disk, and passes it the floor in bytes. Ends it with `disk-full` below the floor; written
+ * files stay. Unfinished files in the folder (`….partial`) count as free at the start, because the work may find that
+ * they are wrong. Throws the errors of the work.
  */
 export async function stayAboveFloor<T>(
   folder: string,

@@ -110,7 +110,10 @@ async function findRules(host: Host): Promise<StorageRules> {
   return 'one-file';
 }
 
-/** How to ask a program for its store, which it names as `[driver@graphroot+runroot]`, and its first version with drop-ins. */
+/**
+ * How to ask a program for its store, which it names as `[driver@graphroot+runroot]`, and its first version with
+ * drop-ins.
+ */
 const storeQuestions: readonly (readonly [CopyProgram, readonly string[], string])[] = [
   // The answer is that there is no such image in the store.
   ['skopeo', ['inspect', 'containers-storage:localhost/oc-upgrade-bundle/none'], '1.23.0'],

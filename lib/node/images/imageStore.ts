@@ -51,8 +51,8 @@ export function indexFiles({ graphRoot, driver }: ImageStore): [images: string, 
 }
 
 /**
- * The content of a store at one moment, as its index files list it. containers/storage replaces these files atomically, so that reading
- * them needs no lock and no other program.
+ * The content of a store at one moment, as its index files list it. containers/storage replaces these files atomically,
+ * so that reading them needs no lock and no other program.
  */
 export class StoreIndex {
   readonly #host: Host;
@@ -69,7 +69,10 @@ export class StoreIndex {
     this.#layers = new Map(layers.map((layer) => [layer.id, layer]));
   }
 
-  /** Reads the index of a store; a store that does not exist is empty. Throws `not-readable`, and `incomplete` for a corrupt index. */
+  /**
+   * Reads the index of a store; a store that does not exist is empty. Throws `not-readable`, and `incomplete` for a
+   * corrupt index.
+   */
   static async read(host: Host, store: ImageStore): Promise<StoreIndex> {
     const [images, layers] = indexFiles(store);
     return new StoreIndex(
@@ -107,8 +110,8 @@ export class StoreIndex {
   }
 
   /**
-   * Returns what an image lacks in the store; undefined if it is complete. The image must have its full name, a manifest and a configuration
-   * with the right digests, and every layer that the configuration names.
+   * Returns what an image lacks in the store; undefined if it is complete. The image must have its full name, a
+   * manifest and a configuration with the right digests, and every layer that the configuration names.
    */
   async check({ name, digest }: StoreImage): Promise<string | undefined> {
     const record = this.#images.get(name);
@@ -168,7 +171,8 @@ export class StoreIndex {
 
   /**
    * Finds images with a layer that cannot be mounted, also images that no bundle has: no program uses them, and each
-   * reuses the layer, as the index lists it. Returns why, by the names of the images, or by the ID of one without names.
+   * reuses the layer, as the index lists it. Returns why, by the names of the images, or by the ID of one without
+   * names.
    */
   async findBroken(): Promise<Map<string, string>> {
     const faults = new Map<string, string>();
@@ -187,8 +191,8 @@ export class StoreIndex {
   }
 
   /**
-   * Returns why a layer cannot be mounted; undefined if it can. After a power failure, its folder or the files in it may
-   * be missing or empty (containers/storage, drivers/overlay). Other programs rely on the index.
+   * Returns why a layer cannot be mounted; undefined if it can. After a power failure, its folder or the files in it
+   * may be missing or empty (containers/storage, drivers/overlay). Other programs rely on the index.
    */
   async #findFault({ id, parent }: LayerRecord): Promise<string | undefined> {
     const { graphRoot, driver } = this.#store;

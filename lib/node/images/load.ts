@@ -50,9 +50,9 @@ export interface LoadResult {
  * Loads the images of a bundle into the main store of a host, each by its own name and digest. Serves the bundle on the
  * loopback interface, has skopeo or podman copy the missing images with low priority, and checks each image. Counts all
  * images again at the end, and makes the store durable. With `verify`, and after a load
- * that a restart of the machine ended, it reads all layers, loads damaged ones again, and `incomplete` names them too. A failed image does not stop the others. Throws `usage`, `busy`,
- * `disk-full`, `incomplete`, `unsupported`, `partial`, `command-failed` for a store that cannot be synced, `interrupted`, and the errors
- * of the server and the store.
+ * that a restart of the machine ended, it reads all layers, loads damaged ones again, and `incomplete` names them too.
+ * A failed image does not stop the others. Throws `usage`, `busy`, `disk-full`, `incomplete`, `unsupported`, `partial`,
+ * `command-failed` for a store that cannot be synced, `interrupted`, and the errors of the server and the store.
  */
 export async function loadBundle(bundle: Bundle, options: LoadOptions, context: Context): Promise<LoadResult> {
   const { storage, limits } = options;
@@ -219,8 +219,8 @@ function unsyncedMarker(main: ImageStore): string {
 
 /**
  * Makes the main store durable, because containers/storage syncs no files of layers. Syncs its whole file system,
- * because the store also has the files of running containers. Syncing file by file takes several times as long, and delays
- * etcd on that disk as much.
+ * because the store also has the files of running containers. Syncing file by file takes several times as long, and
+ * delays etcd on that disk as much.
  */
 async function syncMainStore({ host, main }: HostStorage, context: Context): Promise<void> {
   const { code, stderr } = await runProgram(host, 'sync', ['-f', main.graphRoot], context, { gentle: true });

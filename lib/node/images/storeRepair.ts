@@ -6,8 +6,8 @@ import { readUsedImages } from './imageStore.ts';
 import type { DamagedImage } from './layerCheck.ts';
 
 /**
- * Removes the images of a main store whose layers cannot be mounted, as after a power failure. Otherwise the program that
- * copies would reuse such a layer. Throws `incomplete` with the command that helps if some of them stay.
+ * Removes the images of a main store whose layers cannot be mounted, as after a power failure. Otherwise the program
+ * that copies would reuse such a layer. Throws `incomplete` with the command that helps if some of them stay.
  */
 export async function removeBrokenImages(storage: HostStorage, context: Context): Promise<void> {
   const { graphRoot } = storage.main;
@@ -101,8 +101,8 @@ export async function removeImages(
 }
 
 /**
- * Returns the commands that remove images of which nothing else can be done; `all` for many. podman sees no containers of
- * a CRI-O with a later library, so there must be none.
+ * Returns the commands that remove images of which nothing else can be done; `all` for many. podman sees no containers
+ * of a CRI-O with a later library, so there must be none.
  */
 export function removalHint(images: readonly string[] | 'all'): string {
   const words = images === 'all' ? '--all' : images.map(shellWord).join(' ');

@@ -71,7 +71,9 @@ export const mirrorStateFile = '/run/oc-upgrade-bundle-mirror/state.json';
 /** The folder of a drill on its node. It exists only while the drill runs. */
 export const drillFolder = `${nodeStateFolder}/drill`;
 
-/** The folder with the temporary files of a run that loads images into a main store, without the suffix for the store. */
+/**
+ * The folder with the temporary files of a run that loads images into a main store, without the suffix for the store.
+ */
 export const loadFolder = '/var/tmp/oc-upgrade-bundle';
 
 /** The default folder for mounts of media, and the folder above it, which only this program uses. */

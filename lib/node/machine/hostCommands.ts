@@ -94,7 +94,9 @@ export class HostCommands {
     await this.#act(['rm', '-f', path]);
   }
 
-  /** Copies the content of a folder with owners and modes into another one, which is created. Throws `command-failed`. */
+  /**
+   * Copies the content of a folder with owners and modes into another one, which is created. Throws `command-failed`.
+   */
   async copyFolder(from: string, to: string): Promise<void> {
     await this.#hold(from, (held) => this.#act(['cp', '-a', `${held}/.`, to]));
   }
@@ -288,8 +290,8 @@ export type Scope = 'system' | 'user';
 const limit = 5000;
 
 /**
- * Returns whether the clock of a host is synchronized (NTP), by the kernel as timedatectl tells it. Undefined if the host
- * does not say so within five seconds.
+ * Returns whether the clock of a host is synchronized (NTP), by the kernel as timedatectl tells it. Undefined if the
+ * host does not say so within five seconds.
  */
 export async function isClockSynchronized(host: Host, context: Context): Promise<boolean | undefined> {
   const args = ['show', '--property=NTPSynchronized', '--value'];

@@ -119,8 +119,8 @@ export class HostFiles {
   }
 
   /**
-   * Reads a regular file of at most 4 MiB; undefined if it is missing. Throws `not-readable`, also for a link of another
-   * user, and `too-large`.
+   * Reads a regular file of at most 4 MiB; undefined if it is missing. Throws `not-readable`, also for a link of
+   * another user, and `too-large`.
    */
   async read(path: string): Promise<Buffer | undefined> {
     const resolved = await this.resolve(path);

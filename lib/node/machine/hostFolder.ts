@@ -89,9 +89,9 @@ export class HostFolder implements AsyncDisposable {
   }
 
   /**
-   * Copies a regular file into another folder durably, also under another name, with its owner, mode and times. Replaces any
-   * file or link of that name, and removes it first, because the disk may not have space for both. Throws `disk-full`,
-   * `not-writable`, `not-readable`, `interrupted`.
+   * Copies a regular file into another folder durably, also under another name, with its owner, mode and times.
+   * Replaces any file or link of that name, and removes it first, because the disk may not have space for both. Throws
+   * `disk-full`, `not-writable`, `not-readable`, `interrupted`.
    */
   async copyFile(name: string, target: HostFolder, signal: AbortSignal, as = name): Promise<void> {
     const file = await this.openFile(name);

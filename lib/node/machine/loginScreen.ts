@@ -13,8 +13,8 @@ export interface ShownText {
 }
 
 /**
- * A text on the login screen of a host: on its consoles, and on serial ones. agetty shows it before the prompt, and each
- * waiting agetty shows a new text at once. A person who types a name, or has logged in, does not see it.
+ * A text on the login screen of a host: on its consoles, and on serial ones. agetty shows it before the prompt, and
+ * each waiting agetty shows a new text at once. A person who types a name, or has logged in, does not see it.
  *
  * Up to 2.40, agetty reads only /etc/issue.d if /etc/issue exists, as on RHEL, and only /run/issue.d otherwise. Later
  * versions read both (agetty(8); term-utils/agetty.c, eval_issue_file). So the text is in a file of /run, which no boot

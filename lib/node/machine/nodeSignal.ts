@@ -15,7 +15,10 @@ export type SignalKind = (typeof signalKinds)[number];
 export type Signal = 'busy' | 'removable' | 'stopped' | 'quiet';
 
 const leds = '/sys/class/leds';
-/** Lights that locate a machine, and those of a keyboard (Documentation/leds/leds-class.rst; drivers/input/input-leds.c). */
+/**
+ * Lights that locate a machine, and those of a keyboard (Documentation/leds/leds-class.rst;
+ * drivers/input/input-leds.c).
+ */
 const usableLeds = /identify|locate|^input\d+::(?:numlock|capslock|scrolllock)$/i;
 /** Milliseconds on and off, for each signal of a light: slowly, always on, fast. */
 const blinks: Readonly<Record<Exclude<Signal, 'quiet'>, number>> = { busy: 1000, removable: 0, stopped: 150 };
@@ -118,8 +121,8 @@ function usualTrigger(led: string, listed: readonly string[]): string {
 }
 
 /**
- * Returns the event that starts a tone of some hertz, or ends it with 0. It is a struct input_event of 64-bit Linux, whose
- * time the kernel sets (include/uapi/linux/input.h: EV_SND, SND_TONE).
+ * Returns the event that starts a tone of some hertz, or ends it with 0. It is a struct input_event of 64-bit Linux,
+ * whose time the kernel sets (include/uapi/linux/input.h: EV_SND, SND_TONE).
  */
 function soundEvent(hertz: number): Buffer {
   const event = Buffer.alloc(24);

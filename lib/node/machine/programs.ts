@@ -48,7 +48,9 @@ export function findOnPath(name: string, environment: Host['environment']): Prom
   return firstExecutable(paths, (path) => path);
 }
 
-/** Finds a program of a host, on its PATH and in the usual folders, as a path of the host; undefined if it is missing. */
+/**
+ * Finds a program of a host, on its PATH and in the usual folders, as a path of the host; undefined if it is missing.
+ */
 export function findProgram(host: Host, name: string): Promise<string | undefined> {
   const own = host.root === '/' ? (host.environment['PATH'] ?? '').split(':').filter((folder) => folder !== '') : [];
   const paths = [...new Set([...own, ...folders])].map((folder) => join(folder, name));
@@ -61,8 +63,8 @@ export function commandOnHost(host: Host, program: string, args: readonly string
 }
 
 /**
- * Runs a program of the host until it ends, within the host’s file system. Ends it if the context is interrupted. Any exit code is a
- * result. Throws `not-found` if the program is missing, and `interrupted`.
+ * Runs a program of the host until it ends, within the host’s file system. Ends it if the context is interrupted. Any
+ * exit code is a result. Throws `not-found` if the program is missing, and `interrupted`.
  */
 export async function runProgram(
   host: Host,
@@ -88,8 +90,8 @@ export async function runProgram(
 }
 
 /**
- * Does the same as `runProgram` until a limit ends, which also ends the program. Returns undefined if it has not ended by
- * itself.
+ * Does the same as `runProgram` until a limit ends, which also ends the program. Returns undefined if it has not ended
+ * by itself.
  */
 export async function runProgramWithin(
   host: Host,
@@ -107,8 +109,8 @@ export async function runProgramWithin(
 }
 
 /**
- * Runs a program of this machine, by name or path, until it ends. Any exit code is a result. Throws `interrupted`, the system’s error if the
- * program cannot be started, and the error of `input`.
+ * Runs a program of this machine, by name or path, until it ends. Any exit code is a result. Throws `interrupted`, the
+ * system’s error if the program cannot be started, and the error of `input`.
  */
 export async function runCommand(
   [command = '', ...args]: readonly string[],
@@ -179,7 +181,8 @@ function endGroup(pid: number): void {
 
 /**
  * Runs a program of this machine, by name or path, and yields its output. Ends it if the reader stops earlier. Throws
- * `command-failed` if its exit code is not among `codes`, `interrupted`, and the system’s error if it cannot be started.
+ * `command-failed` if its exit code is not among `codes`, `interrupted`, and the system’s error if it cannot be
+ * started.
  */
 export async function* readCommand(
   [command = '', ...args]: readonly string[],

@@ -137,7 +137,10 @@ export function firstEntryOf(head: Buffer): string | undefined {
   return name.replace(/\0.*$/s, '').replace(/\p{Cc}/gu, '\u{fffd}');
 }
 
-/** The types of devices that are read without a name; others are read if they are removable, such as an opened LUKS drive. */
+/**
+ * The types of devices that are read without a name; others are read if they are removable, such as an opened LUKS
+ * drive.
+ */
 const usualTypes = ['disk', 'part', 'rom', 'loop'];
 
 /**

@@ -106,9 +106,9 @@ async function describeContent(host: Host, device: BlockDevice, context: Context
 }
 
 /**
- * Writes a bundle onto a device, from its first byte, if it is still the checked one. The head is written last, so that an interrupted run leaves no
- * bundle. Then drops the cache of the device, and verifies every byte that it returns. Throws `disk-full`, `busy`,
- * `not-writable`, `digest-mismatch`, and the errors of reading.
+ * Writes a bundle onto a device, from its first byte, if it is still the checked one. The head is written last, so that
+ * an interrupted run leaves no bundle. Then drops the cache of the device, and verifies every byte that it returns.
+ * Throws `disk-full`, `busy`, `not-writable`, `digest-mismatch`, and the errors of reading.
  */
 export async function writeDevice(
   host: Host,

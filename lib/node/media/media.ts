@@ -116,8 +116,8 @@ export class Media {
   }
 
   /**
-   * The kernel names of removable drives of the last search that have neither a bundle nor anything like one, on none of
-   * their partitions.
+   * The kernel names of removable drives of the last search that have neither a bundle nor anything like one, on none
+   * of their partitions.
    */
   get empty(): string[] {
     const parts = [...this.#known.values()].filter(({ device }) => device.removable && device.mountpoint === undefined);
@@ -128,7 +128,9 @@ export class Media {
     });
   }
 
-  /** Returns the findings on a device by its kernel name, and on its partitions; undefined if none of them is searched. */
+  /**
+   * Returns the findings on a device by its kernel name, and on its partitions; undefined if none of them is searched.
+   */
   findingsOn(kernelName: string): Findings | undefined {
     const own = [...this.#known.values()].filter(({ device }) => isPartOf(device, kernelName));
     if (own.length === 0) return undefined;

@@ -74,7 +74,10 @@ export class PrivateMounts {
     return await this.mountWith(device, name, filesystem, options);
   }
 
-  /** Mounts a device with options. Follows no link on it, if the kernel supports that. Returns the path for this process. Throws `not-readable`. */
+  /**
+   * Mounts a device with options. Follows no link on it, if the kernel supports that. Returns the path for this
+   * process. Throws `not-readable`.
+   */
   async mountWith(device: string, name: string, filesystem: string, options: readonly string[]): Promise<string> {
     const folder = join(this.#place, name);
     await makeFolders(pathOnHost(this.#host, folder), 0o700);

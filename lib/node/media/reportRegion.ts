@@ -69,8 +69,8 @@ export async function readReports(size: number, read: ReadRegion): Promise<Store
 const scanSize = 4 * 1024 * 1024;
 
 /**
- * Finds reports anywhere on a partition, without its file system, which a power failure may have damaged. Yields them in
- * the order of their places. Reads the whole partition, and no more than 1024 places that look like a report.
+ * Finds reports anywhere on a partition, without its file system, which a power failure may have damaged. Yields them
+ * in the order of their places. Reads the whole partition, and no more than 1024 places that look like a report.
  */
 export async function* scanReports(read: ReadRegion): AsyncGenerator<StoredReport> {
   const beginning = Buffer.from(`${firstLine}\n`);
@@ -90,9 +90,9 @@ export async function* scanReports(read: ReadRegion): AsyncGenerator<StoredRepor
 
 /**
  * Plans to write a report into the slot of a region that is needed least: an empty one, or the oldest of a cluster with
- * several reports, or the oldest. The newest report of the same cluster is never replaced, so it stays whole if the power
- * fails at any byte. The content comes before the header that counts it. Undefined if the region already has the content.
- * Throws a RangeError for content that is too large.
+ * several reports, or the oldest. The newest report of the same cluster is never replaced, so it stays whole if the
+ * power fails at any byte. The content comes before the header that counts it. Undefined if the region already has the
+ * content. Throws a RangeError for content that is too large.
  */
 export async function planReport(
   size: number,

@@ -20,7 +20,10 @@ const fileSize = { usual: 2 * smallestReportSpace, most: 16 * smallestReportSpac
 /** The space that stays free on a partition, in bytes. */
 const spare = 1024 * 1024;
 
-/** The file systems that a report is written to, with the mount options that keep a fault in them from stopping the machine. */
+/**
+ * The file systems that a report is written to, with the mount options that keep a fault in them from stopping the
+ * machine.
+ */
 const writableOptions: Readonly<Record<string, readonly string[]>> = {
   vfat: ['errors=remount-ro'],
   exfat: ['errors=remount-ro'],
@@ -57,8 +60,8 @@ export async function findReportPartition(
 
 /**
  * Writes a report into the file of a partition, which is mounted for writing only meanwhile. The file is filled when it
- * is made, and then only overwritten in place, so the file system changes no structure of its own. `confirm` throws if the
- * drive is another one by now. Throws `not-writable`, `disk-full` and `not-readable`.
+ * is made, and then only overwritten in place, so the file system changes no structure of its own. `confirm` throws if
+ * the drive is another one by now. Throws `not-writable`, `disk-full` and `not-readable`.
  */
 export async function writeToPartition(
   host: Host,
@@ -91,8 +94,8 @@ export async function writeToPartition(
 }
 
 /**
- * Writes a report into a region of a device after its bundle. A loop device maps the region alone, so no byte outside of
- * it can be written. `confirm` throws if the drive is another one by now. Throws `not-writable`.
+ * Writes a report into a region of a device after its bundle. A loop device maps the region alone, so no byte outside
+ * of it can be written. `confirm` throws if the drive is another one by now. Throws `not-writable`.
  */
 export async function writeAfterBundle(
   host: Host,

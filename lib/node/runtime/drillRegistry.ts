@@ -25,8 +25,8 @@ const usualEnds = ['com', 'dev', 'io', 'net', 'org'];
 
 /**
  * Runs a drill on this node: writes the drop-in that sends every registry here, writes each request to a file, and
- * answers none. Ends with the plan (`over`), or earlier if the context is interrupted. After a reboot that the drill did
- * not announce, does nothing (`over`). Removes the drop-in. Throws `invalid-file` and `not-writable`.
+ * answers none. Ends with the plan (`over`), or earlier if the context is interrupted. After a reboot that the drill
+ * did not announce, does nothing (`over`). Removes the drop-in. Throws `invalid-file` and `not-writable`.
  */
 export async function runDrill(
   host: Host,

@@ -83,8 +83,9 @@ export async function startMirror(bundle: Bundle, options: RuntimeMirrorOptions,
 }
 
 /**
- * Redirects the container runtimes of a machine for some repositories to a server on the machine, which the caller runs.
- * Returns whether the runtimes must read their configuration again. Throws `conflict` as startMirror, and `not-writable`.
+ * Redirects the container runtimes of a machine for some repositories to a server on the machine, which the caller
+ * runs. Returns whether the runtimes must read their configuration again. Throws `conflict` as startMirror, and
+ * `not-writable`.
  */
 export async function redirectRuntimes(host: Host, repositories: readonly string[], port: number): Promise<boolean> {
   const prefixes = [...new Set(repositories)].sort();

@@ -54,8 +54,8 @@ export async function readPinnedReleases(host: Host): Promise<string[]> {
 
 /**
  * Holds images from before they are loaded: writes a list for CRI-O that counts instead of all others, and has their
- * pins too. Each call takes over the pins that others have now. Returns whether CRI-O must read its configuration again.
- * Throws `conflict` if a list counts even then, and `not-writable`.
+ * pins too. Each call takes over the pins that others have now. Returns whether CRI-O must read its configuration
+ * again. Throws `conflict` if a list counts even then, and `not-writable`.
  */
 export async function holdImages(host: Host, images: readonly string[]): Promise<boolean> {
   const lists = (await readLists(host)).filter(({ path }) => path !== holdFile);

@@ -50,7 +50,10 @@ export async function findGuardedImages(
   return refused;
 }
 
-/** The configuration of the kubelet, and the folder of what replaces parts of it (machine-config-operator, kubelet.service). */
+/**
+ * The configuration of the kubelet, and the folder of what replaces parts of it (machine-config-operator,
+ * kubelet.service).
+ */
 const kubeletConfig = ['/etc/kubernetes/kubelet.conf', '/etc/openshift/kubelet.conf.d'] as const;
 
 /** The fields of a KubeletConfiguration that say which present images the kubelet refuses unless it has pulled them. */

@@ -13,7 +13,10 @@ export interface StorageConfig {
   readonly runRoot: string;
   /** The store of images if it is not the one of containers; undefined if they share one. */
   readonly imageStore: string | undefined;
-  /** The program that mounts overlays, which hosts need if their file system has no overlays of its own; by default none. */
+  /**
+   * The program that mounts overlays, which hosts need if their file system has no overlays of its own; by default
+   * none.
+   */
   readonly mountProgram: string | undefined;
   readonly additionalStores: readonly string[];
 }
@@ -50,7 +53,9 @@ export async function readStorageConfig(host: Host, rules: StorageRules): Promis
   };
 }
 
-/** Joins the lists of several files: a later one replaces the earlier ones, or is added to them (`{ append = true }`). */
+/**
+ * Joins the lists of several files: a later one replaces the earlier ones, or is added to them (`{ append = true }`).
+ */
 function joinLists(files: readonly TomlValues[], key: string): string[] {
   let isAdded = false;
   return files.reduce<string[]>((before, values) => {
@@ -161,8 +166,8 @@ export function readToml(text: string, where: string): TomlValues {
 }
 
 /**
- * Reads the mirrors of each registry in a registries.conf, by its prefix or location, in the order in which to try them.
- * Throws as readToml.
+ * Reads the mirrors of each registry in a registries.conf, by its prefix or location, in the order in which to try
+ * them. Throws as readToml.
  */
 export function readRegistries(text: string, where: string): ReadonlyMap<string, readonly string[]> {
   return new Map(

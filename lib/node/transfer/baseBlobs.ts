@@ -10,8 +10,8 @@ import { checkInterrupted, type Context } from '#context';
 import { PluginError } from '#errors';
 
 /**
- * The base blobs of a delta bundle as one file: one after another, in the order of its metadata. Nodes send them to each other in this
- * form. Undefined for a bundle that is no delta, or that was opened without its whole base.
+ * The base blobs of a delta bundle as one file: one after another, in the order of its metadata. Nodes send them to
+ * each other in this form. Undefined for a bundle that is no delta, or that was opened without its whole base.
  */
 export async function serveBaseBlobs(bundle: Pick<Bundle, 'content' | 'metadata'>): Promise<ServedFile | undefined> {
   const blobs = bundle.metadata.base?.blobs;
@@ -25,7 +25,10 @@ export async function serveBaseBlobs(bundle: Pick<Bundle, 'content' | 'metadata'
   return { size: sumSizes(blobs), chunks };
 }
 
-/** Reads the base blobs with which a delta bundle was opened. Throws `digest-mismatch`, `interrupted`, and what reading throws. */
+/**
+ * Reads the base blobs with which a delta bundle was opened. Throws `digest-mismatch`, `interrupted`, and what reading
+ * throws.
+ */
 export async function checkBaseBlobs({ content, metadata }: Bundle, { signal }: Context): Promise<void> {
   for (const blob of metadata.base?.blobs ?? []) {
     const descriptor = descriptorOf(blob);
@@ -38,8 +41,8 @@ export async function checkBaseBlobs({ content, metadata }: Bundle, { signal }: 
 export type BaseBlobs = Bundle['content'] & { close(): Promise<void> };
 
 /**
- * Opens the file with the base blobs of a delta bundle. Undefined if there is none, or if its size differs. Throws what opening a file
- * throws.
+ * Opens the file with the base blobs of a delta bundle. Undefined if there is none, or if its size differs. Throws what
+ * opening a file throws.
  */
 export async function openBaseBlobs(
   path: string,

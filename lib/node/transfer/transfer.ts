@@ -119,8 +119,8 @@ export class Transfer implements AsyncDisposable {
 
   /**
    * Receives the missing bytes from a machine, and gives the file its name. After a failure, only bytes stay that are
-   * proven, or that agree with the claim of the first sender. Throws `digest-mismatch` and `size-mismatch` if the sender
-   * is wrong, `disk-full`, `not-writable`, `interrupted`, and what asking it throws.
+   * proven, or that agree with the claim of the first sender. Throws `digest-mismatch` and `size-mismatch` if the
+   * sender is wrong, `disk-full`, `not-writable`, `interrupted`, and what asking it throws.
    */
   async receive(server: RemoteServer, connections: Connections, context: Context): Promise<void> {
     const { transport, request } = requestFile(server, describeWanted(this.#wanted), connections, context);

@@ -11,8 +11,8 @@ export const containerLists = [
 ] as const;
 
 /**
- * A container of a pod, from any of its lists, or a volume that an image is mounted as (Kubernetes 1.31). KubeVirt makes
- * a container of a container disk.
+ * A container of a pod, from any of its lists, or a volume that an image is mounted as (Kubernetes 1.31). KubeVirt
+ * makes a container of a container disk.
  */
 export interface Container {
   readonly kind: (typeof containerLists)[number][1] | 'image volume' | 'container disk';
@@ -33,7 +33,9 @@ const containerPaths = { image: 'image', policy: 'imagePullPolicy' };
 const volumePaths = { image: 'image.reference', policy: 'image.pullPolicy' };
 const diskPaths = { image: 'containerDisk.image', policy: 'containerDisk.imagePullPolicy' };
 
-/** Reads the containers of all lists of a pod’s spec, and its image volumes; of a virtual machine, its container disks. */
+/**
+ * Reads the containers of all lists of a pod’s spec, and its image volumes; of a virtual machine, its container disks.
+ */
 export function readContainers(spec: Fields): Container[] {
   const containers = containerLists.flatMap(([list, kind]) =>
     listOf(spec[list]).map((fields): Container => {
@@ -95,14 +97,20 @@ function defaultPolicy(image: string): string {
 /** Of one file or value when it is unpacked, in bytes. Files of machine configurations have some kilobytes. */
 const largest = 16 * 1024 * 1024;
 
-/** Returns the text in a data URL, unpacked if it is gzip; undefined for another text, and for content that is no text. Throws RangeError above 16 MiB. */
+/**
+ * Returns the text in a data URL, unpacked if it is gzip; undefined for another text, and for content that is no text.
+ * Throws RangeError above 16 MiB.
+ */
 export function readDataUrl(source: string): string | undefined {
   const [, encoding, data = ''] = /^data:[^,]{0,200}?(;base64)?,(.*)$/s.exec(source) ?? [];
   if (!source.startsWith('data:')) return undefined;
   return encoding === undefined ? readBytes(Buffer.from(decodePercent(data), 'latin1')) : readBase64(data);
 }
 
-/** Returns the text in a base64 value, unpacked if it is gzip; undefined for content that is no text. Throws RangeError above 16 MiB. */
+/**
+ * Returns the text in a base64 value, unpacked if it is gzip; undefined for content that is no text. Throws RangeError
+ * above 16 MiB.
+ */
 export function readBase64(data: string): string | undefined {
   return readBytes(Buffer.from(data, 'base64'));
 }

@@ -20,12 +20,18 @@ export function normalizeImage(name: string): string {
 /** The word that stands for an expression of a template, such as `{{ .Image }}`, in a manifest that is read. */
 export const templateWord = '__template__';
 
-/** Returns whether an image is filled in later, by a template or by the operator that reads the manifest: `${IMAGE}`, `<injected>`. */
+/**
+ * Returns whether an image is filled in later, by a template or by the operator that reads the manifest: `${IMAGE}`,
+ * `<injected>`.
+ */
 export function isPlaceholder(image: string): boolean {
   return image.includes(templateWord) || !/^[\w.:/@[\]-]+$/.test(image);
 }
 
-/** Returns whether an image is on this machine: in a folder, an archive or the image store, or in a registry on the loopback interface. */
+/**
+ * Returns whether an image is on this machine: in a folder, an archive or the image store, or in a registry on the
+ * loopback interface.
+ */
 export function isLocalImage(image: string): boolean {
   const name = image.replace(/^docker:\/\//, '');
   return /^(?:containers-storage|dir|oci|oci-archive|docker-archive|docker-daemon|ostree|file):|^(?:localhost|127\.[\d.]+|\[::1\])(?::\d+)?\//.test(
@@ -51,8 +57,8 @@ export interface ResourceImage {
 }
 
 /**
- * Reads the image that fields of an operator’s resource name in one of the usual forms. These are `image`, also beside a
- * pull policy, `repository`, `image` and `version` (NVIDIA), or `repository` and `tag` (Helm). Undefined for others.
+ * Reads the image that fields of an operator’s resource name in one of the usual forms. These are `image`, also beside
+ * a pull policy, `repository`, `image` and `version` (NVIDIA), or `repository` and `tag` (Helm). Undefined for others.
  */
 export function readResourceImage(fields: Fields): ResourceImage | undefined {
   const { registry, repository, image, version, tag, digest, imagePullPolicy, pullPolicy } = fields;
@@ -98,14 +104,17 @@ export interface ReleaseImages {
   componentOf(image: string): string | undefined;
 }
 
-/** The name of the file that lists the images of a release, or that an operator’s sources have for the release to fill in. */
+/**
+ * The name of the file that lists the images of a release, or that an operator’s sources have for the release to fill
+ * in.
+ */
 export const imageReferences = 'image-references';
 
 const limits = { length: 16 * 1024 * 1024, tokens: 60_000 };
 
 /**
- * Reads the images of `image-references` files. In a release they are digests, in the sources of an operator the names that
- * the release replaces by digests. Files that cannot be read count as empty, because an operator may have several.
+ * Reads the images of `image-references` files. In a release they are digests, in the sources of an operator the names
+ * that the release replaces by digests. Files that cannot be read count as empty, because an operator may have several.
  */
 export function readReleaseImages(texts: readonly string[], release?: string): ReleaseImages | undefined {
   const streams = texts.map(readStream);

@@ -11,7 +11,10 @@ import { commandsIn } from './shell.ts';
 const deepest = 64;
 const excess = 'its size, aliases or nesting exceed the limits';
 
-/** Reads a file of manifests, and adds a finding for each part that breaks a rule. Throws `too-large` above the limits of all files. */
+/**
+ * Reads a file of manifests, and adds a finding for each part that breaks a rule. Throws `too-large` above the limits
+ * of all files.
+ */
 export function inspectFile(text: string, file: string, state: LintState): void {
   const object = { kind: 'File', name: file };
   const place = { file, object, field: '', name: file, hasTexts: true, depth: 0 };

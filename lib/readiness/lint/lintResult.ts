@@ -59,7 +59,9 @@ interface BaselineEntry {
 
 /** A finding, and what the baseline says about it. */
 interface EvaluatedFinding extends LintFinding {
-  /** `expired` and `incomplete` are entries that have no effect: the day is over, or the reason or the day is missing. */
+  /**
+   * `expired` and `incomplete` are entries that have no effect: the day is over, or the reason or the day is missing.
+   */
   readonly status: 'new' | 'known' | 'expired' | 'incomplete';
   readonly reason?: string;
   readonly until?: string;

@@ -35,8 +35,9 @@ const manifestPattern = /(?:^|\/)image-references$|\.(?:ya?ml|json|ign|bu|sh|bas
 const limits = { file: 16 * 1024 * 1024, all: 256 * 1024 * 1024, files: 20_000 };
 
 /**
- * Reads the manifests of a release in a registry, of each release and operator of a bundle, of a mirror directory, a folder, a file, or `-`. Signatures are not checked.
- * Throws `not-found` for a text that names none of them, what opening it throws, and `too-large`.
+ * Reads the manifests of a release in a registry, of each release and operator of a bundle, of a mirror directory, a
+ * folder, a file, or `-`. Signatures are not checked. Throws `not-found` for a text that names none of them, what
+ * opening it throws, and `too-large`.
  */
 export async function readManifestSets(
   target: string,
@@ -119,7 +120,9 @@ export function payloadSet(
   return { name, release, filter, files: new Map([...files].map(([file, bytes]) => [file, textOf(bytes)])) };
 }
 
-/** Reads the files of a folder, at any depth, sorted by path. Links are not followed, and hidden folders are left out. */
+/**
+ * Reads the files of a folder, at any depth, sorted by path. Links are not followed, and hidden folders are left out.
+ */
 async function readFolder(path: string, context: Context): Promise<ManifestSet> {
   const folder = new RootFolder(path);
   const entries = await folder.tree(context.signal, '', { depth: 32, entries: 100_000 });

@@ -61,8 +61,8 @@ const contacts: Readonly<Record<string, (words: readonly string[]) => boolean>> 
 };
 
 /**
- * Returns the commands that contact a registry by themselves, in the order of the script. A pull is left out if the script asks
- * before it whether the same image is present.
+ * Returns the commands that contact a registry by themselves, in the order of the script. A pull is left out if the
+ * script asks before it whether the same image is present.
  */
 export function registryCommandsIn(commands: readonly (readonly string[])[]): string[][] {
   const calls = commands.flatMap((words) => callsOf(words, 0));
@@ -74,7 +74,10 @@ export function registryCommandsIn(commands: readonly (readonly string[])[]): st
   );
 }
 
-/** The calls of known programs in a command: without keywords, assignments and wrappers, and the commands that a shell is given. */
+/**
+ * The calls of known programs in a command: without keywords, assignments and wrappers, and the commands that a shell
+ * is given.
+ */
 function callsOf(words: readonly string[], depth: number): string[][] {
   const start = words.findIndex((word) => !keywords.has(word) && !/^\w+\+?=/.test(word));
   const rest = start < 0 ? [] : words.slice(start);

@@ -36,7 +36,10 @@ export interface ManifestPlace {
   readonly depth: number;
 }
 
-/** Adds a finding for each part of an item that breaks one of the rules. `actor` is the subject of the message if there is no container. */
+/**
+ * Adds a finding for each part of an item that breaks one of the rules. `actor` is the subject of the message if there
+ * is no container.
+ */
 export function applyRules<Item>(
   rules: readonly Rule<Item>[],
   item: Item,
@@ -102,8 +105,9 @@ const inert =
   /^kind: *["']?(?:CustomResourceDefinition|(?:Cluster)?Role(?:Binding)?|PrometheusRule|ServiceMonitor|Namespace|Service|ServiceAccount|Console\w+|FlowSchema|NetworkPolicy|PriorityClass|SecurityContextConstraints|NetworkAttachmentDefinition)["']?\s*$/;
 
 /**
- * Reads the documents of a YAML or JSON text that may be untrusted. Expressions of templates become one word. Documents of kinds that run nothing are left out. Throws RangeError and ReferenceError for a text above the
- * limits, and SyntaxError.
+ * Reads the documents of a YAML or JSON text that may be untrusted. Expressions of templates become one word. Documents
+ * of kinds that run nothing are left out. Throws RangeError and ReferenceError for a text above the limits, and
+ * SyntaxError.
  */
 export function readManifest(text: string, budget: Budget): unknown[] {
   if (text.length > limits.length) throw new RangeError(`it has more than ${limits.length} characters`);

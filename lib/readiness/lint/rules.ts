@@ -23,7 +23,10 @@ export const pullAlways: Rule<Container> = {
   find: ({ statedPolicy, paths }) => when(statedPolicy === 'Always', paths.policy, 'Always'),
 };
 
-/** Returns pullAlways as an expression of CEL about a container; when it is evaluated, the API server has set every policy. */
+/**
+ * Returns pullAlways as an expression of CEL about a container; when it is evaluated, the API server has set every
+ * policy.
+ */
 export function pullAlwaysExpression(container: string): string {
   return `has(${container}.imagePullPolicy) && ${container}.imagePullPolicy == 'Always'`;
 }
@@ -323,7 +326,8 @@ interface ImageVerification {
 
 /**
  * Reads what a policy verifies at admission: `verifyImages` of Kyverno, its ImageValidatingPolicy, and the
- * ClusterImagePolicy of Sigstore’s policy-controller. None for other objects, such as ClusterImagePolicies of OpenShift.
+ * ClusterImagePolicy of Sigstore’s policy-controller. None for other objects, such as ClusterImagePolicies of
+ * OpenShift.
  */
 function readVerifications({ apiVersion, kind, spec }: Fields): ImageVerification[] {
   const own = fieldsOf(spec);

@@ -2,8 +2,8 @@
 const deepest = 50;
 
 /**
- * Returns the simple commands of a shell text, each as its words without quotes. Includes the commands in subshells and in
- * substitutions, which the words show as `$(…)`. Comments and targets of redirections are left out. Never throws.
+ * Returns the simple commands of a shell text, each as its words without quotes. Includes the commands in subshells and
+ * in substitutions, which the words show as `$(…)`. Comments and targets of redirections are left out. Never throws.
  */
 export function listCommands(text: string): string[][] {
   const commands: string[][] = [];

@@ -8,7 +8,9 @@ const gibibyte = 1024 ** 3;
 const pinFloor = 16 * gibibyte;
 /** The part of a disk that agents leave free, and below which the kubelet evicts pods (`imagefs.available`). */
 const evictionShare = 0.15;
-/** The part of the disk that stays free on a node that keeps bundles for a mirror. Kubelets remove images from 85 % on. */
+/**
+ * The part of the disk that stays free on a node that keeps bundles for a mirror. Kubelets remove images from 85 % on.
+ */
 export const retentionShare = 0.25;
 /** Layers are compressed in a bundle, and about twice as large in a node’s storage. */
 export const unpackedFactor = 2;

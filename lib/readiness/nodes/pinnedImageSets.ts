@@ -10,7 +10,8 @@ import { shellCommand } from '#text';
 import type { ClusterSurvey } from '../preflight/survey.ts';
 
 /**
- * The kind with which the machine config operator pins images on nodes. It is served by default since OpenShift 4.19.12.
+ * The kind with which the machine config operator pins images on nodes. It is served by default since OpenShift
+ * 4.19.12.
  */
 export const pinnedImageSetKind = {
   apiVersion: 'machineconfiguration.openshift.io/v1',

@@ -18,9 +18,9 @@ const advice = {
 
 /**
  * Checks whether the cluster makes every pod pull its images, as the admission plugin AlwaysPullImages does. Creates
- * pods in a dry run, which keeps nothing, and compares their pull policy. So the check finds every admission plugin, and
- * needs no right to read its configuration. Also finds webhooks and policies that change the images of pods. Only what
- * happens to pods of the platform blocks, and only without a mirror that could give the images (`mirrored`).
+ * pods in a dry run, which keeps nothing, and compares their pull policy. So the check finds every admission plugin,
+ * and needs no right to read its configuration. Also finds webhooks and policies that change the images of pods. Only
+ * what happens to pods of the platform blocks, and only without a mirror that could give the images (`mirrored`).
  */
 export async function checkPullAdmission(cluster: Cluster, mirrored = false): Promise<Finding[]> {
   const subject = { kind: 'Pod', name: '*' };

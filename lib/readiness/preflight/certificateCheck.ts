@@ -11,7 +11,10 @@ import type { ClusterSurvey } from './survey.ts';
 const hour = 3_600_000;
 /** The time that an update may take, in milliseconds. */
 const updateTime = 24 * hour;
-/** Operators renew certificates after 50 to 80 percent of their validity (openshift/library-go, pkg/operator/certrotation). */
+/**
+ * Operators renew certificates after 50 to 80 percent of their validity (openshift/library-go,
+ * pkg/operator/certrotation).
+ */
 const leftShare = 0.1;
 
 /**
@@ -48,9 +51,9 @@ const advice = {
 };
 
 /**
- * Finds certificates of the control plane and of kubelets that nothing has renewed in time. One that has expired blocks,
- * if a running component loads it: others are left from removed nodes, or from earlier releases. Reads only the metadata
- * of Secrets. Throws the errors of the cluster.
+ * Finds certificates of the control plane and of kubelets that nothing has renewed in time. One that has expired
+ * blocks, if a running component loads it: others are left from removed nodes, or from earlier releases. Reads only the
+ * metadata of Secrets. Throws the errors of the cluster.
  */
 export async function checkCertificates(
   cluster: Cluster,

@@ -29,8 +29,8 @@ const replacing = ['ReplicaSet', 'StatefulSet', 'Deployment', 'ReplicationContro
  * machine config operator drains a node before it updates it, reports an error after an hour, and tries again without
  * end. It drains no node of a cluster with one control plane node (openshift/machine-config-operator,
  * pkg/controller/drain/drain_controller.go and pkg/daemon/drain.go). A budget that a controller guards only warns, and
- * so does one whose pods belong to a controller that moves them. CloudNativePG moves a primary from a cordoned node, and KubeVirt
- * migrates a machine when its pod is evicted. Also finds machines that cannot be migrated and must be.
+ * so does one whose pods belong to a controller that moves them. CloudNativePG moves a primary from a cordoned node,
+ * and KubeVirt migrates a machine when its pod is evicted. Also finds machines that cannot be migrated and must be.
  */
 export function checkDrains({
   budgets,
@@ -80,8 +80,8 @@ function movingControllerOf(object: StoredObject): string[] {
 const warns = { severity: 'warning' } as const;
 
 /**
- * Finds nodes whose pods do not fit on the other nodes of their role, by the sums of requests. As many nodes are drained
- * together as the pools allow (maxUnavailable, 1 by default). A drain does not wait for the new pods.
+ * Finds nodes whose pods do not fit on the other nodes of their role, by the sums of requests. As many nodes are
+ * drained together as the pools allow (maxUnavailable, 1 by default). A drain does not wait for the new pods.
  */
 export function checkCapacity({
   nodes,

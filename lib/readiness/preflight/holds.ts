@@ -97,7 +97,9 @@ async function checkBootImages(
   return say(words);
 }
 
-/** Returns whether boot images are older than the limit, by a version of OpenShift, or of RHCOS in one of its two forms. */
+/**
+ * Returns whether boot images are older than the limit, by a version of OpenShift, or of RHCOS in one of its two forms.
+ */
 function isTooOld(version: string): boolean {
   const [, major = '', minor = '', time = ''] = /^(\d+)\.(\d+)\.(\d{8,12})(?:-|$)/.exec(version) ?? [];
   if (time === '') return isOlder(version, oldestBootImages.openshift);
@@ -144,8 +146,8 @@ export function maxOpenShiftVersion({ metadata }: StoredObject): string | undefi
 }
 
 /**
- * Finds pools of RHEL 10 whose default container runtime is runc, which RHEL 10 lacks: machine-config-controller renders
- * no configuration for them. A pool of RHEL 9 keeps runc.
+ * Finds pools of RHEL 10 whose default container runtime is runc, which RHEL 10 lacks: machine-config-controller
+ * renders no configuration for them. A pool of RHEL 9 keeps runc.
  */
 async function checkRunc(
   cluster: Cluster,
@@ -186,7 +188,10 @@ function readDefaultRuntime(rendered: StoredObject | undefined): string | undefi
     .at(-1);
 }
 
-/** Finds a feature set with which the operators allow no other minor version (cluster-config-operator, FeatureUpgradeable). */
+/**
+ * Finds a feature set with which the operators allow no other minor version (cluster-config-operator,
+ * FeatureUpgradeable).
+ */
 function checkFeatureSet({ featureGates }: ClusterSurvey, [held]: Hops): Finding[] {
   const featureSet = featureSetOf(featureGates);
   if (!held || featureSet?.endsWith('NoUpgrade') !== true) return [];

@@ -19,8 +19,8 @@ const advice = {
 
 /**
  * Finds kubelets that would remove loaded images: by age, from a part of the disk on, or because they evict pods. Reads
- * the running configuration of each kubelet, or the KubeletConfig of its pool. `added`: the bytes that an update adds to
- * the file system of the images. The limits are those of Kubernetes (pkg/kubelet/images/image_gc_manager.go,
+ * the running configuration of each kubelet, or the KubeletConfig of its pool. `added`: the bytes that an update adds
+ * to the file system of the images. The limits are those of Kubernetes (pkg/kubelet/images/image_gc_manager.go,
  * pkg/kubelet/eviction).
  */
 export function checkImageRemoval(survey: RemovalSurvey, added: number): Finding[] {
@@ -148,8 +148,8 @@ function readSettings({ spec }: StoredObject): Fields {
 }
 
 /**
- * Lists the KubeletConfigs of the pool of a node, the oldest first, as the machine config operator merges them: the last
- * one that sets a field counts.
+ * Lists the KubeletConfigs of the pool of a node, the oldest first, as the machine config operator merges them: the
+ * last one that sets a field counts.
  */
 function listKubeletConfigs({ kubeletConfigs, pools, poolNodes }: KubeletSurvey, node: StoredObject): StoredObject[] {
   const own = poolNodes.find(({ metadata }) => metadata.name === node.metadata.name);

@@ -108,8 +108,8 @@ async function findOtherLayer(source: ContentSource, digest: Digest): Promise<st
 }
 
 /**
- * Returns whether machine-config-controller has no pull secret. Nothing is known without the right to read it, which the
- * role cluster-reader does not give.
+ * Returns whether machine-config-controller has no pull secret. Nothing is known without the right to read it, which
+ * the role cluster-reader does not give.
  */
 export async function lacksPullSecret(cluster: Cluster): Promise<boolean> {
   const { kind, name, namespace } = pullSecret;

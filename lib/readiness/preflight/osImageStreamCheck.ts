@@ -62,8 +62,9 @@ export function checkStreams(
 
 /**
  * Finds that machine-config-operator of 4.22 would wait for a registry. In previews it reads the images of operating
- * systems itself, and renders nothing before (openshift machine-config-operator 9027c94c, pkg/operator/osimagestream_ocp.go).
- * `mirrored`: whether the cluster has any mirror of the release, also on the control plane.
+ * systems itself, and renders nothing before (openshift machine-config-operator 9027c94c,
+ * pkg/operator/osimagestream_ocp.go). `mirrored`: whether the cluster has any mirror of the release, also on the
+ * control plane.
  */
 export function checkPreviewStreams(
   version: string,

@@ -85,8 +85,8 @@ function isPlatformNamespace(namespace: string | undefined): boolean {
 }
 
 /**
- * Returns whether a workload or pod is in a namespace of OpenShift, and is not of a catalog: a cluster boots and updates
- * without catalogs.
+ * Returns whether a workload or pod is in a namespace of OpenShift, and is not of a catalog: a cluster boots and
+ * updates without catalogs.
  */
 export function isPlatformPod({ metadata: { namespace, labels = {} } }: Pick<KubernetesObject, 'metadata'>): boolean {
   return isPlatformNamespace(namespace) && labels['olm.catalogSource'] === undefined;
@@ -94,8 +94,8 @@ export function isPlatformPod({ metadata: { namespace, labels = {} } }: Pick<Kub
 
 /**
  * Returns whether an image is in the registry and organization of the release image, as all images of a release are.
- * Optional operators, such as those of storage and virtualization, have their images elsewhere, also in the namespaces of
- * OpenShift. If the release image is unknown, each image counts.
+ * Optional operators, such as those of storage and virtualization, have their images elsewhere, also in the namespaces
+ * of OpenShift. If the release image is unknown, each image counts.
  */
 export function isReleaseImage(image: string, release: string | undefined): boolean {
   const organization = /^(.+)\/[^/]+@/.exec(release ?? '')?.[1];

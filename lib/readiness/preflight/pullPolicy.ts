@@ -125,8 +125,8 @@ const pullFailures = [
 ];
 
 /**
- * Finds pods that cannot pull an image now. A pod of the running release blocks, unless the bundle has its image; others
- * warn. `release`: the release image. `bundled`: the images of the bundle.
+ * Finds pods that cannot pull an image now. A pod of the running release blocks, unless the bundle has its image;
+ * others warn. `release`: the release image. `bundled`: the images of the bundle.
  */
 export function checkFailedPulls(
   workloads: readonly StoredObject[],

@@ -55,7 +55,9 @@ export interface ClusterSurvey extends Listing {
   readonly disks: ReadonlyMap<string, NodeDisks>;
   /** The running configuration of kubelets, by the name of the node, for nodes that the user may ask. */
   readonly kubelets: ReadonlyMap<string, Fields>;
-  /** The seconds until the certificates of kubelets expire, by the name of the node, for nodes that the user may ask. */
+  /**
+   * The seconds until the certificates of kubelets expire, by the name of the node, for nodes that the user may ask.
+   */
   readonly kubeletCertificates: ReadonlyMap<string, number>;
   /** Findings about objects that could not be read. */
   readonly findings: readonly Finding[];

@@ -211,7 +211,9 @@ function isNamespaceSelected(webhook: Fields, { metadata: { name, labels } }: St
   return isSelected(own, fieldsOf(webhook['namespaceSelector']));
 }
 
-/** Returns the operations of an update that rules name for a resource. Versions do not count (matchPolicy Equivalent). */
+/**
+ * Returns the operations of an update that rules name for a resource. Versions do not count (matchPolicy Equivalent).
+ */
 function operationsOf(rules: readonly Fields[], group: string, resource: string): string[] {
   const isScoped = (scope: unknown): boolean =>
     scope === undefined || scope === '*' || (scope === 'Cluster') === clusterScoped.has(resource);
@@ -266,8 +268,8 @@ const accounts = {
 };
 
 /**
- * Returns whether a webhook’s `matchConditions` are met by a write: the API server asks the webhook only if each is true
- * (Kubernetes, KEP-3716). Undefined if one cannot be evaluated here, and none is false.
+ * Returns whether a webhook’s `matchConditions` are met by a write: the API server asks the webhook only if each is
+ * true (Kubernetes, KEP-3716). Undefined if one cannot be evaluated here, and none is false.
  */
 function matchesConditions(webhook: Fields, admitted: AdmittedObject): boolean | undefined {
   const results = listOf(webhook['matchConditions']).map(({ expression }) => {

@@ -76,7 +76,8 @@ export async function planBackup(request: BackupRequest): Promise<BackupPlan> {
 /**
  * Makes a backup of a registry. Stops Quay while a file of SQLite is copied, and starts it again; dumps PostgreSQL, and
  * packs everything, while the registry runs. Completes an interrupted change first. Throws as
- * `planBackup`, `busy`, `invalid-file` for a damaged database, and `not-ready` if the registry is not healthy afterwards.
+ * `planBackup`, `busy`, `invalid-file` for a damaged database, and `not-ready` if the registry is not healthy
+ * afterwards.
  */
 export async function backUpRegistry(request: BackupRequest, context: Context): Promise<BackupManifest> {
   await using locked = await lockRegistry(request, context);
@@ -230,8 +231,8 @@ function backupFactsOf({ installation, configuration }: DetectedInstallation, { 
 }
 
 /**
- * Writes a backup: a tar that only the current user can read, with a manifest as its last file. It gets its name when it
- * is complete and on the disk. Throws `disk-full`, `not-writable`, and as the content of files.
+ * Writes a backup: a tar that only the current user can read, with a manifest as its last file. It gets its name when
+ * it is complete and on the disk. Throws `disk-full`, `not-writable`, and as the content of files.
  */
 export async function writeBackup(
   path: string,

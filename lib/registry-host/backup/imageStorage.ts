@@ -68,8 +68,8 @@ export async function listMissingContent(
 }
 
 /**
- * Adds files of a backup to a storage while the registry runs. None gets its place before all are complete and verified.
- * Throws `digest-mismatch`, `command-failed`.
+ * Adds files of a backup to a storage while the registry runs. None gets its place before all are complete and
+ * verified. Throws `digest-mismatch`, `command-failed`.
  */
 export async function addContent(
   backup: Backup,

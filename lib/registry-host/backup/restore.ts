@@ -64,8 +64,9 @@ interface Survey {
 }
 
 /**
- * Reads and verifies a whole backup, and plans its restore. Changes nothing. Throws as `Backup.open`, `digest-mismatch`,
- * `unsupported` for a backup of a newer Quay, `conflict` for another port, `disk-full`, `command-failed`.
+ * Reads and verifies a whole backup, and plans its restore. Changes nothing. Throws as `Backup.open`,
+ * `digest-mismatch`, `unsupported` for a backup of a newer Quay, `conflict` for another port, `disk-full`,
+ * `command-failed`.
  */
 export async function planRestore(request: RestoreRequest, context: Context): Promise<RestorePlan> {
   await using backup = await Backup.open(request.input, context.signal);
@@ -224,9 +225,10 @@ const redisPasswords = [
 const postgresAccount = ['DB_URI'] as const;
 
 /**
- * Adapts the configuration and certificates of a backup to a registry, which keeps its port and its accounts of Redis and PostgreSQL.
- * Renews the certificates on their own CA if clients could not use them. Writes nothing. Throws `invalid-file`,
- * `conflict` for another port, `unsupported` for certificates that cannot be renewed, and as `renewCertificates`.
+ * Adapts the configuration and certificates of a backup to a registry, which keeps its port and its accounts of Redis
+ * and PostgreSQL. Renews the certificates on their own CA if clients could not use them. Writes nothing. Throws
+ * `invalid-file`, `conflict` for another port, `unsupported` for certificates that cannot be renewed, and as
+ * `renewCertificates`.
  */
 async function planFiles(request: RestoredFilesRequest): Promise<RestoredFiles> {
   const { files, detect, detected, small, renewal: options } = request;

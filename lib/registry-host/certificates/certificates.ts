@@ -110,7 +110,9 @@ export async function readCertificates(
   };
 }
 
-/** Returns whether a certificate is not valid yet: the clock is wrong now, or it was when the certificate was issued. */
+/**
+ * Returns whether a certificate is not valid yet: the clock is wrong now, or it was when the certificate was issued.
+ */
 export function isAhead({ server, authority }: CertificateStatus, now: Date): boolean {
   return [server, authority].some((each) => each !== undefined && isLater(new Date(each.notBefore), now));
 }

@@ -110,8 +110,8 @@ async function findDamage(path: string): Promise<string | undefined> {
 }
 
 /**
- * Restores a copy of a database, and removes log files that the copy does not have. Quay must be stopped. An interrupted
- * run leaves the whole old or the whole restored file; no file, if the disk has no space for both. Throws
+ * Restores a copy of a database, and removes log files that the copy does not have. Quay must be stopped. An
+ * interrupted run leaves the whole old or the whole restored file; no file, if the disk has no space for both. Throws
  * `command-failed`, `disk-full` and `invalid-file`.
  */
 export async function restoreDatabase(commands: HostCommands, from: string, to: string): Promise<void> {

@@ -49,8 +49,9 @@ export function healthCheckOf(
 }
 
 /**
- * Returns an address at which the host reaches a port that is published at `bound`, the address of `--publish`; empty for
- * all of IPv4. For all of IPv6 it is one of the host, because the kernel forwards nothing from ::1 to a container of root.
+ * Returns an address at which the host reaches a port that is published at `bound`, the address of `--publish`; empty
+ * for all of IPv4. For all of IPv6 it is one of the host, because the kernel forwards nothing from ::1 to a container
+ * of root.
  */
 export function ownAddressOf(bound: string, interfaces: ReturnType<typeof networkInterfaces>): string {
   if (bound !== '::') return isIP(bound) && bound !== '0.0.0.0' ? bound : '127.0.0.1';

@@ -76,8 +76,8 @@ export async function checkDump(path: string): Promise<void> {
 }
 
 /**
- * Checks that the PostgreSQL of this host can read a dump, whose first bytes are `head`: its major version is not older.
- * Returns false if that is unknown, because the server does not answer. Throws `unsupported`.
+ * Checks that the PostgreSQL of this host can read a dump, whose first bytes are `head`: its major version is not
+ * older. Returns false if that is unknown, because the server does not answer. Throws `unsupported`.
  */
 export async function checkDumpVersion(
   commands: HostCommands,

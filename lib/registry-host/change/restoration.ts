@@ -17,7 +17,8 @@ const newerName = 'newer-database';
 /**
  * Checks, before anything stops, that a change can be rolled back: its backup is complete and unchanged, files are
  * writable, and podman has the images. With `keepNewer`, there must be space for the newer database. `force` accepts
- * missing images and a corrupt copy of the database, and skips the newer database. Throws `invalid-file`, `not-writable`, `not-found`, `conflict` and `disk-full`.
+ * missing images and a corrupt copy of the database, and skips the newer database. Throws `invalid-file`,
+ * `not-writable`, `not-found`, `conflict` and `disk-full`.
  */
 export async function requireRestorable(
   registry: OpenRegistry,

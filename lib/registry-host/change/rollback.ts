@@ -169,8 +169,8 @@ export async function abandonChange(
 }
 
 /**
- * Removes the backups of all changes, with the old images and the units that only a rollback needs. Returns the changes.
- * Throws `busy`, `conflict` if a change is unfinished, `command-failed` and `not-writable`.
+ * Removes the backups of all changes, with the old images and the units that only a rollback needs. Returns the
+ * changes. Throws `busy`, `conflict` if a change is unfinished, `command-failed` and `not-writable`.
  */
 export async function dropBackups(
   request: ExecutionRequest,
@@ -184,8 +184,8 @@ export async function dropBackups(
 }
 
 /**
- * Returns why clients could not use the certificate that a rollback restores, if this program can renew it; none if they
- * can, or if the present one is no better. Throws `not-ready` if it cannot be renewed, unless `force`.
+ * Returns why clients could not use the certificate that a rollback restores, if this program can renew it; none if
+ * they can, or if the present one is no better. Throws `not-ready` if it cannot be renewed, unless `force`.
  */
 async function findUnusable(registry: OpenRegistry, journal: UpgradeJournal): Promise<string[]> {
   const { files, detect, detected, now, force, records } = registry;

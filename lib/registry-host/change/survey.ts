@@ -99,7 +99,9 @@ export interface Forecast {
 /** A copy is read, written, read for its digest, copied again for the check of SQLite, and checked. */
 const passes = 5;
 
-/** Measures what a plan costs on this host. Changes nothing. Throws `command-failed`, `not-readable`, `invalid-file`. */
+/**
+ * Measures what a plan costs on this host. Changes nothing. Throws `command-failed`, `not-readable`, `invalid-file`.
+ */
 export async function forecastUpgrade(
   host: HostAccess & { readonly detected: DetectedInstallation },
   { images }: UpgradePlan,

@@ -28,7 +28,10 @@ export function listMissingUnits(detected: DetectedInstallation, target: TargetI
   });
 }
 
-/** Writes missing units and enables them. They stay if the change is rolled back. Throws `command-failed`, `not-writable`. */
+/**
+ * Writes missing units and enables them. They stay if the change is rolled back. Throws `command-failed`,
+ * `not-writable`.
+ */
 export async function writeMissingUnits(
   { files, commands, detected }: { files: HostFiles; commands: HostCommands; detected: DetectedInstallation },
   missing: readonly MissingUnit[],

@@ -25,7 +25,9 @@ interface CatalogFile {
   readonly packages: ReadonlySet<string>;
 }
 
-/** The label that names the folder of a file-based catalog (operator-registry, `containertools.ConfigsLocationLabel`). */
+/**
+ * The label that names the folder of a file-based catalog (operator-registry, `containertools.ConfigsLocationLabel`).
+ */
 const folderLabel = 'operators.operatorframework.io.index.configs.v1';
 
 // Real ones: 100 MB packed and 2 GB unpacked, with a cache as large.
@@ -92,7 +94,10 @@ export async function readPackageDocuments(
   }
 }
 
-/** Which files of the layers read so far are in the image, from the top layer down (OCI image-spec, layer.md, whiteouts). */
+/**
+ * Which files of the layers read so far are in the image, from the top layer down (OCI image-spec, layer.md,
+ * whiteouts).
+ */
 class LayerView {
   readonly #hidden = new Set<string>();
   #seen: string[] = [];

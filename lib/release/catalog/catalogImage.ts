@@ -40,8 +40,8 @@ export async function openCatalog(
 
 /**
  * Builds the image of a catalog with some operators only. It has the layers of the original, such as `opm`, and one
- * more. Layers with only the original catalog or its cache are left out. The same inputs give the same bytes. Throws the
- * errors of selectOperators and deriveImage.
+ * more. Layers with only the original catalog or its cache are left out. The same inputs give the same bytes. Throws
+ * the errors of selectOperators and deriveImage.
  */
 export async function filterCatalog(
   { catalog, base, images: [first = base, ...others] }: OpenedCatalog,

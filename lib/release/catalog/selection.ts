@@ -192,7 +192,8 @@ interface Channel {
 
 /**
  * Finds a channel, by default the operator's own. Its head is the entry that no other entry replaces or skips
- * (operator-registry, `alpha/model`). Throws `not-found` with the existing channels, and `invalid-file` without a single head.
+ * (operator-registry, `alpha/model`). Throws `not-found` with the existing channels, and `invalid-file` without a
+ * single head.
  */
 function findChannel({ name, channels, defaultChannel }: CatalogPackage, channel = defaultChannel): Channel {
   const entries = channels.get(channel);
@@ -251,7 +252,10 @@ function findVersion(owner: CatalogPackage, { entries }: Channel, version: strin
   return entries.find(({ name }) => name === version || isSameVersion(versionOf(owner, name), version));
 }
 
-/** Finds the entries whose versions are in a range. Throws `not-found` with the versions of the channel if there are none. */
+/**
+ * Finds the entries whose versions are in a range. Throws `not-found` with the versions of the channel if there are
+ * none.
+ */
 function findVersions(owner: CatalogPackage, { name, entries }: Channel, range: string): ChannelEntry[] {
   const matchingEntries = entries.filter((entry) => satisfiesRange(versionOf(owner, entry.name), range));
   if (matchingEntries.length > 0) return matchingEntries;
@@ -289,8 +293,8 @@ function noPath(owner: CatalogPackage, { name, head, entries }: Channel, install
 
 /**
  * Returns some entries of a channel, as a channel that opm accepts. It refuses entries that the head does not lead to
- * (operator-registry, `validateReplacesChain`). If a left-out entry led to one, its next update skips it by name. Without
- * the head of the channel, the nearest entry is the head.
+ * (operator-registry, `validateReplacesChain`). If a left-out entry led to one, its next update skips it by name.
+ * Without the head of the channel, the nearest entry is the head.
  */
 function keepEntries(owner: CatalogPackage, channel: Channel, names: ReadonlySet<string>): ChannelEntry[] {
   const kept = channel.entries.filter(({ name }) => names.has(name));

@@ -20,8 +20,8 @@ interface BlockedEdges {
 }
 
 /**
- * Finds the shortest path as resolveUpdatePath does, by the updates that the given releases name, and by the channels and
- * blocked edges of a graph-data archive. The first version need not be one of the releases, and is then no step. An
+ * Finds the shortest path as resolveUpdatePath does, by the updates that the given releases name, and by the channels
+ * and blocked edges of a graph-data archive. The first version need not be one of the releases, and is then no step. An
  * archive on this machine needs no network. Throws `unknown-version` without a path, `invalid-file`, and the errors of
  * openGraphData.
  */
@@ -92,8 +92,8 @@ const sharedSyntax =
   /^(?:[^\\()[{}]|\((?:\?:|(?!\?))|\)|\{\d+(?:,\d*)?\}|\\[dDwWsSbB]|\\[^\w<>]|\[\^?(?:[^\\[\]&~^-]|-(?!-)|\\[dDwWsS]|\\[^\w<>])+\])*$/;
 
 /**
- * Reads the `from` of a blocked edge as the update service does. It searches for the pattern anywhere in the version with
- * its architecture (`4.20.3+amd64`). Sources: “Block Edges” in the README of openshift/cincinnati-graph-data
+ * Reads the `from` of a blocked edge as the update service does. It searches for the pattern anywhere in the version
+ * with its architecture (`4.20.3+amd64`). Sources: “Block Edges” in the README of openshift/cincinnati-graph-data
  * (731d04247), and `Regex::is_match` of the Rust crate regex 1.11 in openshift/cincinnati (49c914f8),
  * openshift_secondary_metadata_parser and edge_add_remove.
  */

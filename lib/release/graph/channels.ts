@@ -12,8 +12,8 @@ export type ChannelVersions = ReadonlyMap<string, readonly string[]>;
 const documentLimits = { length: 4 * 1024 * 1024, tokens: 200_000 };
 
 /**
- * Reads all channels of a graph-data archive (path or URL). An archive on this machine needs no network. Throws the errors
- * of openGraphData and channelsIn.
+ * Reads all channels of a graph-data archive (path or URL). An archive on this machine needs no network. Throws the
+ * errors of openGraphData and channelsIn.
  */
 export async function readArchivedChannels(
   archive: string,
@@ -25,8 +25,8 @@ export async function readArchivedChannels(
 }
 
 /**
- * Reads a graph-data archive (path or URL), and returns its location for messages too. Throws the errors of fetchGraphData
- * and readGraphData.
+ * Reads a graph-data archive (path or URL), and returns its location for messages too. Throws the errors of
+ * fetchGraphData and readGraphData.
  */
 export async function openGraphData(
   archive: string,
@@ -48,8 +48,8 @@ export function channelsIn(data: GraphData, where: string): ChannelVersions {
 }
 
 /**
- * Reads channels from the update graph: the named one, or the channels that have a version. Throws `unknown-version` if none has
- * it, and the errors of readChannel.
+ * Reads channels from the update graph: the named one, or the channels that have a version. Throws `unknown-version` if
+ * none has it, and the errors of readChannel.
  */
 export async function readServedChannels(
   { channel, version = '' }: { readonly channel?: string; readonly version?: string },
@@ -88,8 +88,8 @@ export function versionsOf(channels: ChannelVersions, channel = ''): readonly st
 const patchesShown = 5;
 
 /**
- * Throws `usage` for a version without its patch, such as `4.20`, with the latest patches in the update graph. Without an
- * answer of the graph, the error names none. Returns for any other text.
+ * Throws `usage` for a version without its patch, such as `4.20`, with the latest patches in the update graph. Without
+ * an answer of the graph, the error names none. Returns for any other text.
  */
 export async function requirePatch(
   text: string,

@@ -28,9 +28,10 @@ const pathLimit = 512;
 const expected = ['blocked-edges/', 'raw/metadata.json'];
 
 /**
- * The paths that an update service reads, or keeps from an archive of the repository, below the root. The repository has
- * more, such as scripts and a symbolic link (openshift/cincinnati-graph-data 731d0424). Sources: `DEFAULT_OUTPUT_ALLOWLIST` of
- * github_openshift_secondary_metadata_scraper, and metadata-helper, in openshift/cincinnati (49c914f8).
+ * The paths that an update service reads, or keeps from an archive of the repository, below the root. The repository
+ * has more, such as scripts and a symbolic link (openshift/cincinnati-graph-data 731d0424). Sources:
+ * `DEFAULT_OUTPUT_ALLOWLIST` of github_openshift_secondary_metadata_scraper, and metadata-helper, in
+ * openshift/cincinnati (49c914f8).
  */
 const usedPath = /^(?:LICENSE|version|channels|blocked-edges|raw|signatures)(?=\/|$)/;
 
@@ -58,10 +59,10 @@ export async function fetchGraphData(
 }
 
 /**
- * Reads a tar of graph data, gzipped or not. Returns the files that an update service reads by path, sorted, without the
- * single top folder that archives of repositories have. These must be only files and folders, with a `version` of schema
- * 1 and a channel. Calls `warn` for other missing files. Throws `invalid-file`, and `too-large` above the limits. `where`
- * is for messages.
+ * Reads a tar of graph data, gzipped or not. Returns the files that an update service reads by path, sorted, without
+ * the single top folder that archives of repositories have. These must be only files and folders, with a `version` of
+ * schema 1 and a channel. Calls `warn` for other missing files. Throws `invalid-file`, and `too-large` above the
+ * limits. `where` is for messages.
  */
 export async function readGraphData(
   archive: Buffer,

@@ -100,9 +100,9 @@ export async function resolveChannelRanges(
 }
 
 /**
- * Finds the releases of a channel between two versions, both included, in ascending order: all, or those of the shortest
- * path. Throws `not-found` for a channel without versions, `unknown-version` without such releases, and the errors of
- * readChannel.
+ * Finds the releases of a channel between two versions, both included, in ascending order: all, or those of the
+ * shortest path. Throws `not-found` for a channel without versions, `unknown-version` without such releases, and the
+ * errors of readChannel.
  */
 async function resolveChannelRange(
   { channel, min, max, isWhole = false, shortestPath }: ChannelRange,

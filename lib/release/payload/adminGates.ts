@@ -24,8 +24,8 @@ export interface GatedRelease {
 export interface RequiredGate extends AdminGate {
   readonly version: string;
   /**
-   * Set for a gate that neither the cluster nor a payload names yet, because an operator adds it at run time. It has the
-   * condition in words, and whether that is known to hold.
+   * Set for a gate that neither the cluster nor a payload names yet, because an operator adds it at run time. It has
+   * the condition in words, and whether that is known to hold.
    */
   readonly expected?: { readonly certain: boolean; readonly condition: string };
 }

@@ -32,9 +32,10 @@ const gatedKinds = {
 };
 
 /**
- * Returns the feature sets with which clusters of a release serve a kind as v1. Undefined if the manifests of the release
- * do not say. The gate of the kind decides where it is listed, and everywhere the definition of the kind: releases after
- * it was removed from the gates have only that. Releases up to 4.22 serve OSImageStream as v1alpha1 only, in previews.
+ * Returns the feature sets with which clusters of a release serve a kind as v1. Undefined if the manifests of the
+ * release do not say. The gate of the kind decides where it is listed, and everywhere the definition of the kind:
+ * releases after it was removed from the gates have only that. Releases up to 4.22 serve OSImageStream as v1alpha1
+ * only, in previews.
  */
 export function readFeatureSets(
   files: PayloadFiles,

@@ -68,9 +68,10 @@ const streamName = /^[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?$/;
 /**
  * Reads the operating system streams of a release, by the rules of machine-config-controller (openshift
  * machine-config-operator d20efd9b9, pkg/osimagestream). `files` are those of its payload. Reads the manifests and
- * configurations of the operating system images and of machine-config-operator. With `executable`, also reads the layers
- * of the latter for the commit, which takes seconds. Undefined if no cluster with this release needs the streams.
- * Content that is missing or malformed becomes a problem. Throws the errors of readImageReferences, and `interrupted`.
+ * configurations of the operating system images and of machine-config-operator. With `executable`, also reads the
+ * layers of the latter for the commit, which takes seconds. Undefined if no cluster with this release needs the
+ * streams. Content that is missing or malformed becomes a problem. Throws the errors of readImageReferences, and
+ * `interrupted`.
  */
 export async function readOSImageStreams(
   files: PayloadFiles,

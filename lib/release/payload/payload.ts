@@ -105,8 +105,8 @@ export function readPayloadObjects(files: PayloadFiles, word: string, context: C
 }
 
 /**
- * Returns the pattern of all ways in which a double-quoted scalar or JSON spells a word. Only `\x`, `\u`, `\U` stand for
- * letters there, and `\` before a line break continues a word on the next line.
+ * Returns the pattern of all ways in which a double-quoted scalar or JSON spells a word. Only `\x`, `\u`, `\U` stand
+ * for letters there, and `\` before a line break continues a word on the next line.
  */
 function spellingOf(word: string): RegExp {
   const letters = Array.from(word, (letter) => {

@@ -15,7 +15,9 @@ export interface EncryptionKey {
   readonly userId: string;
 }
 
-/** Reads the public key in a file that can decrypt. Throws `invalid-file` for none or several, and for an expired one. */
+/**
+ * Reads the public key in a file that can decrypt. Throws `invalid-file` for none or several, and for an expired one.
+ */
 export async function readEncryptionKey(file: string): Promise<EncryptionKey> {
   const keys = await readKeys({ name: file, content: await readSmallFile(file, 1024 * 1024) });
   const [key] = keys;
@@ -60,7 +62,10 @@ export function isEncrypted(bytes: Buffer): boolean {
   );
 }
 
-/** Decrypts a message with the private keys in a file, which have no passphrase. Throws `not-readable`, also above `limit` bytes. */
+/**
+ * Decrypts a message with the private keys in a file, which have no passphrase. Throws `not-readable`, also above
+ * `limit` bytes.
+ */
 export async function decryptWith(file: string, content: Buffer, where: string, limit: number): Promise<Buffer> {
   const openpgp = await import('openpgp');
   const text = await readSmallFile(file, 1024 * 1024);

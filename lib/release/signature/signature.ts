@@ -117,8 +117,9 @@ export interface FileSigner {
 }
 
 /**
- * Verifies a detached signature of a file, armored or binary, by any kind of key that openpgp knows: no cluster reads it.
- * Ignores the clock, as verifySignature does. Returns the first signer among the keys; undefined if none of them signed.
+ * Verifies a detached signature of a file, armored or binary, by any kind of key that openpgp knows: no cluster reads
+ * it. Ignores the clock, as verifySignature does. Returns the first signer among the keys; undefined if none of them
+ * signed.
  */
 export async function verifyDetached(
   file: Buffer,

@@ -14,7 +14,10 @@ export type ExpectedKeys = ReadonlyMap<string, string>;
 /** A key of 4,096 bits has 800 bytes. */
 const fileLimit = 64 * 1024;
 
-/** Returns Red Hat’s keys and the keys in some files. Throws `not-found`, `not-readable`, `too-large` and `invalid-file`. */
+/**
+ * Returns Red Hat’s keys and the keys in some files. Throws `not-found`, `not-readable`, `too-large` and
+ * `invalid-file`.
+ */
 export async function loadExpectedKeys(files: readonly string[]): Promise<ExpectedKeys> {
   const own = files.map(async (file) => {
     const pem = await readSmallFile(file, fileLimit);
@@ -36,8 +39,8 @@ export function nameKey({ trust }: Pick<ImagePolicy, 'trust'>, expected: Expecte
 }
 
 /**
- * Returns warnings of policies with a key that is not expected. It is no error, because the GPG signature of the release
- * covers its policies: Red Hat may change the key.
+ * Returns warnings of policies with a key that is not expected. It is no error, because the GPG signature of the
+ * release covers its policies: Red Hat may change the key.
  */
 export function listOtherKeys(results: readonly { readonly policy: ImagePolicy }[], expected: ExpectedKeys): string[] {
   return [...new Set(results.map(({ policy }) => policy))].flatMap((policy) => {

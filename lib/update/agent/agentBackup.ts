@@ -7,7 +7,10 @@ import { isRecentBackup, type BackupReport } from '../record/nodeReport.ts';
 import type { UpgradeBundle } from '../record/upgradeBundle.ts';
 import { AgentJob } from './agentJob.ts';
 
-/** Backs up etcd on a node while the controller asks for it. The state is on the disk, so the process may end at any point. */
+/**
+ * Backs up etcd on a node while the controller asks for it. The state is on the disk, so the process may end at any
+ * point.
+ */
 export class AgentBackup {
   readonly #cluster: Cluster;
   readonly #host: Host;

@@ -77,10 +77,11 @@ export class AgentImages {
   }
 
   /**
-   * Counts the images of a bundle, and how many of them the store has completely. A corrupt store has none. A main store
-   * that an interrupted load left unsynced lacks at least one, so that the images are loaded again and synced. From
-   * Loaded on, also looks for files of layers that lost content. Before the update begins, it checks all at once, and
-   * later a part in each call, after each start of the agent and each day. Removes images with such layers, which are then missing.
+   * Counts the images of a bundle, and how many of them the store has completely. A corrupt store has none. A main
+   * store that an interrupted load left unsynced lacks at least one, so that the images are loaded again and synced.
+   * From Loaded on, also looks for files of layers that lost content. Before the update begins, it checks all at once,
+   * and later a part in each call, after each start of the agent and each day. Removes images with such layers, which
+   * are then missing.
    */
   async count(facts: BundleFacts, bundle: UpgradeBundle, context: Context): Promise<NodeState['images']> {
     const images = imagesOf(facts);
@@ -148,8 +149,8 @@ export class AgentImages {
   }
 
   /**
-   * Finds where the base blobs of an open delta bundle are, and describes the blobs that the bundle was opened without and
-   * that the store lacks. Throws the errors of reading the index of the store.
+   * Finds where the base blobs of an open delta bundle are, and describes the blobs that the bundle was opened without
+   * and that the store lacks. Throws the errors of reading the index of the store.
    */
   async findBase(source: BundleSource, context: Context): Promise<Pick<NodeState, 'base' | 'lack'>> {
     if (source.kind !== 'open' || !source.cached.facts.metadata.base) return { base: undefined, lack: undefined };
@@ -185,8 +186,8 @@ export class AgentImages {
   }
 
   /**
-   * Pulls the missing images of a bundle by the configuration of the node, which may name mirrors. Tries it once in a few
-   * minutes. Returns whether the node has all of them then.
+   * Pulls the missing images of a bundle by the configuration of the node, which may name mirrors. Tries it once in a
+   * few minutes. Returns whether the node has all of them then.
    */
   async pull(facts: BundleFacts, context: Context): Promise<boolean> {
     if (performance.now() < this.#pulledAt + pullPause) return false;
@@ -202,8 +203,8 @@ export class AgentImages {
   }
 
   /**
-   * Holds the images from before they are loaded, so that nothing removes them before they are pinned. Throws the errors
-   * of holdImages, and `command-failed`.
+   * Holds the images from before they are loaded, so that nothing removes them before they are pinned. Throws the
+   * errors of holdImages, and `command-failed`.
    */
   async hold(facts: BundleFacts, context: Context): Promise<void> {
     await holdImages(this.#host, namesOf(facts));
@@ -212,8 +213,8 @@ export class AgentImages {
   }
 
   /**
-   * Ends the hold if the images are pinned: by the node itself (`isPinned`), or else by PinnedImageSets. Otherwise takes
-   * over what others pin meanwhile. Does nothing without a hold. Throws the errors of `hold`.
+   * Ends the hold if the images are pinned: by the node itself (`isPinned`), or else by PinnedImageSets. Otherwise
+   * takes over what others pin meanwhile. Does nothing without a hold. Throws the errors of `hold`.
    */
   async settleHold(facts: BundleFacts, isPinned: boolean, context: Context): Promise<void> {
     const unpinnable = new Set(listUnpinnable(facts.metadata.images));
@@ -270,7 +271,9 @@ export class AgentImages {
 
 /** The pause between two tries to pull missing images, and the limit of one, in milliseconds. */
 const [pullPause, pullTimeout] = [300_000, 120_000];
-/** The pause between two checks of layers after the update has begun, and the time for a part of one, in milliseconds. */
+/**
+ * The pause between two checks of layers after the update has begun, and the time for a part of one, in milliseconds.
+ */
 const [checkPause, checkTime] = [24 * 3_600_000, 10_000];
 const unheld = 'nothing holds the images that are loaded';
 

@@ -149,7 +149,9 @@ export class AgentMedia {
     await this.#media?.close();
   }
 
-  /** Returns the kernel name of a block device in /dev, also by a link to it; undefined for a file and a missing device. */
+  /**
+   * Returns the kernel name of a block device in /dev, also by a link to it; undefined for a file and a missing device.
+   */
   async #findDevice(named: string): Promise<string | undefined> {
     if (!resolve('/', named).startsWith('/dev/')) return undefined;
     const path = pathOnHost(this.#host, named);

@@ -211,8 +211,8 @@ export class AgentNode {
   }
 
   /**
-   * Opens the copy on the disk, counts the images again in each phase and minute, and finds the base blobs. Returns the message of
-   * an error in reading them.
+   * Opens the copy on the disk, counts the images again in each phase and minute, and finds the base blobs. Returns the
+   * message of an error in reading them.
    */
   async #recall(bundle: UpgradeBundle): Promise<string | undefined> {
     const { cache, images } = this.#tools;

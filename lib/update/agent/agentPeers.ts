@@ -186,8 +186,8 @@ export class AgentPeers {
   }
 
   /**
-   * Yields a few of the nodes that offer a bundle. Reads only some parts of the nodes if many of them offer it. Nodes that were slow
-   * or wrong come only if there is no other.
+   * Yields a few of the nodes that offer a bundle. Reads only some parts of the nodes if many of them offer it. Nodes
+   * that were slow or wrong come only if there is no other.
    */
   async *#chooseHolders(digest: Digest, content: Offer): AsyncGenerator<Holder> {
     const given = new Set<string>();

@@ -34,7 +34,9 @@ export class AgentReport {
     this.#now = now;
   }
 
-  /** The latest progress, which may not be reported yet, and the age of the report; undefined before the first round. */
+  /**
+   * The latest progress, which may not be reported yet, and the age of the report; undefined before the first round.
+   */
   get state(): AgentState | undefined {
     const age = (this.#now() - this.#sentAt) / 1000;
     const reportAge = Number.isFinite(age) ? age : undefined;
@@ -60,7 +62,8 @@ export class AgentReport {
 
   /**
    * Writes the bundle that the node has found, the state of its mirror, and what it keeps of a completed update. Writes
-   * only if one has changed or the last report is old. Used while no UpgradeBundle is active. Throws the errors of the cluster.
+   * only if one has changed or the last report is old. Used while no UpgradeBundle is active. Throws the errors of the
+   * cluster.
    */
   async propose(
     proposal: Proposal | undefined,

@@ -115,8 +115,8 @@ export class BundleCache {
   }
 
   /**
-   * Copies an open bundle to the folder, and the base blobs of a delta bundle, and opens the copy. The copy gets its final name only if its
-   * digest matches. Throws the errors of requireRoom, of reading and of writing.
+   * Copies an open bundle to the folder, and the base blobs of a delta bundle, and opens the copy. The copy gets its
+   * final name only if its digest matches. Throws the errors of requireRoom, of reading and of writing.
    */
   async keep({ bundle, facts: { digest } }: CachedBundle, context: Context): Promise<CachedBundle | undefined> {
     if (!bundle.chunks) return undefined;

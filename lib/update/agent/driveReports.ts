@@ -32,8 +32,8 @@ interface LastReport {
 const lastFile = 'report-on-drive.json';
 
 /**
- * Writes the report of the cluster onto the drives of a node that hold a verified bundle. Does so when a drive is plugged
- * in, and when there is a new report. The metadata of that bundle, which an administrator has allowed by its
+ * Writes the report of the cluster onto the drives of a node that hold a verified bundle. Does so when a drive is
+ * plugged in, and when there is a new report. The metadata of that bundle, which an administrator has allowed by its
  * digest, says where on the drive, and to whom the report is encrypted.
  */
 export class DriveReports {
@@ -43,7 +43,10 @@ export class DriveReports {
   readonly #pause: number;
   readonly #context: Context;
   readonly #verified = new Map<Digest, BundleMetadata>();
-  /** The sequence of the report that a drive has, or that failed. Found bundles are the same objects until their drive changes. */
+  /**
+   * The sequence of the report that a drive has, or that failed. Found bundles are the same objects until their drive
+   * changes.
+   */
   readonly #done = new WeakMap<FoundBundle, number>();
   readonly #seen = new WeakSet<FoundBundle>();
   readonly #failures = new Map<string, string>();
@@ -158,7 +161,9 @@ export class DriveReports {
     return true;
   }
 
-  /** Returns whether a drive of this node had the bundle of an update and a place for reports, and not that of its end. */
+  /**
+   * Returns whether a drive of this node had the bundle of an update and a place for reports, and not that of its end.
+   */
   #isAwaited(ended: UpgradeBundle): boolean {
     return this.#last?.bundle === ended.spec.bundle.digest && !hasEndOf(ended, this.#last?.mark ?? '');
   }

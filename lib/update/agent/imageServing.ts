@@ -9,9 +9,9 @@ import { imagePort, imageUnitFile, imageUnitName, mirrorUnit } from '../mirror/m
 
 /**
  * Gives the images of an update to the runtime of the node, for kubelets that request images which are present. The
- * runtime then fetches a manifest and a configuration, and the kubelet notes the pull as its own. A unit serves the copies
- * of the agent from before the runtime starts, because pods of the network may need them first. It stays as long as the
- * cluster has the UpgradeBundle: an image that no pod has needed yet has no note.
+ * runtime then fetches a manifest and a configuration, and the kubelet notes the pull as its own. A unit serves the
+ * copies of the agent from before the runtime starts, because pods of the network may need them first. It stays as long
+ * as the cluster has the UpgradeBundle: an image that no pod has needed yet has no note.
  */
 export class ImageServing {
   readonly #host: Host;

@@ -38,7 +38,9 @@ export class MediaStates {
     return this.#unreadable.has(medium) ? 'unreadable' : this.#states.get(keyOf(medium));
   }
 
-  /** Returns a medium that is not verified yet: first one that states the allowed version, because reading takes long. */
+  /**
+   * Returns a medium that is not verified yet: first one that states the allowed version, because reading takes long.
+   */
   nextToVerify(media: readonly FoundBundle[], version: string | undefined): FoundBundle | undefined {
     const unverified = media.filter((each) => this.stateOf(each) === undefined);
     return unverified.find((each) => each.version === version) ?? unverified[0];

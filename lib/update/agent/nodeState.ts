@@ -17,7 +17,9 @@ export interface NodeFacts {
   readonly pinsByCluster: boolean;
   /** Its container runtime, as the Node object has it. */
   readonly runtime?: string;
-  /** What the mirror of the node keeps after the update: its own copy of the bundle, or its facts; undefined for none. */
+  /**
+   * What the mirror of the node keeps after the update: its own copy of the bundle, or its facts; undefined for none.
+   */
   readonly retains?: MirrorContent | undefined;
 }
 
@@ -38,7 +40,8 @@ export interface NodeState {
   readonly source: BundleSource;
   /**
    * The number of images in the store, and of images in the bundle; both 0 until they are counted. `missing`: names of
-   * images that are not in the store beside others. `damage`: an image whose files lost content, and how to repair that.
+   * images that are not in the store beside others. `damage`: an image whose files lost content, and how to repair
+   * that.
    */
   readonly images: {
     readonly loaded: number;
@@ -93,7 +96,9 @@ export type NodeTask =
   | { readonly kind: 'retain'; readonly source: BundleSource & { readonly kind: 'open' } }
   | { readonly kind: 'pin' };
 
-/** Chooses the next task of a node. `unverified` is a medium that may have the bundle. `isKnown`: its facts are known. */
+/**
+ * Chooses the next task of a node. `unverified` is a medium that may have the bundle. `isKnown`: its facts are known.
+ */
 export function chooseTask(
   { source, images, isPinned, obstacle, base, isDamaged = false, servesImages = false }: NodeState,
   unverified: FoundBundle | undefined,
@@ -148,8 +153,8 @@ export function describeServing(policy: string | undefined, refused: string | un
 const countPause = 60_000;
 
 /**
- * Returns what a count of the images is valid for: the phase, the release, the allowed extra images, and a minute. `now`
- * is in milliseconds.
+ * Returns what a count of the images is valid for: the phase, the release, the allowed extra images, and a minute.
+ * `now` is in milliseconds.
  */
 export function countStage(bundle: UpgradeBundle, now = performance.now()): string {
   const minute = Math.floor(now / countPause);
@@ -166,8 +171,8 @@ export function checkStage(bundle: UpgradeBundle): string | undefined {
 }
 
 /**
- * Returns how fast a node loads images. On the control plane etcd waits for the same disk: one image at a time, with a pause, as the machine
- * config operator pins them there.
+ * Returns how fast a node loads images. On the control plane etcd waits for the same disk: one image at a time, with a
+ * pause, as the machine config operator pins them there.
  */
 export function loadLimits({ controlPlane }: NodeFacts): LoadOptions['limits'] {
   return controlPlane ? { concurrency: 1, pause: 1000 } : { concurrency: 2 };
@@ -215,8 +220,8 @@ const failureReasons: Partial<Record<ErrorCode, ScreenReason>> = {
 };
 
 /**
- * Returns what the screen of a node says of the messages that it reports; undefined if that needs no person. `isEarly`: another
- * node may still be reading the drive.
+ * Returns what the screen of a node says of the messages that it reports; undefined if that needs no person. `isEarly`:
+ * another node may still be reading the drive.
  */
 export function findNodeReason(
   state: NodeState,

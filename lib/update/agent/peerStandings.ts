@@ -62,8 +62,8 @@ export class PeerStandings {
   }
 
   /**
-   * Returns the limit for a slow node if no other node sends. Undefined if it hardly sends: others may be less busy soon.
-   * `isOtherBusy`: another node only has no free place. It is waited for, but not forever: it may lie.
+   * Returns the limit for a slow node if no other node sends. Undefined if it hardly sends: others may be less busy
+   * soon. `isOtherBusy`: another node only has no free place. It is waited for, but not forever: it may lie.
    */
   lastLimitFor(name: string, isOtherBusy: boolean): RateLimit | undefined {
     const { rate = 0, slow = 0 } = this.#standings.get(name) ?? {};
@@ -92,7 +92,10 @@ export interface RateLimit {
 /** The interval of the measurement, in milliseconds. */
 const interval = 250;
 
-/** Measures what a node sends, and aborts a signal below a limit. Does not count a time in which this process was blocked. */
+/**
+ * Measures what a node sends, and aborts a signal below a limit. Does not count a time in which this process was
+ * blocked.
+ */
 export class PeerPace implements Disposable {
   readonly #stop = new AbortController();
   readonly #timer: NodeJS.Timeout;

@@ -67,7 +67,8 @@ interface ReportedSite {
 
 /**
  * Names the nodes that are not ready, with the words of their kubelets, and nodes whose agents are silent, before the
- * update itself. During an update nodes restart, and the condition `Updated` names them. `now`: milliseconds since 1970.
+ * update itself. During an update nodes restart, and the condition `Updated` names them. `now`: milliseconds since
+ * 1970.
  */
 export function describeNodes({ bundle, site, reports }: ReportedSite, now = Date.now()): BundleCondition[] {
   const isOld = now - Date.parse(bundle.metadata.creationTimestamp ?? '') > silenceLimit;

@@ -37,7 +37,10 @@ export interface Observation {
   readonly pause: () => Promise<void>;
   /** Restores the paused objects, with or without the pools. */
   readonly restore: (options?: { readonly pools: boolean }) => Promise<void>;
-  /** Returns why nodes cannot pull a bundle from the mirrors of the control plane; undefined if they can, or if there are none. */
+  /**
+   * Returns why nodes cannot pull a bundle from the mirrors of the control plane; undefined if they can, or if there
+   * are none.
+   */
   readonly mirrorLack: (facts: BundleFacts) => Promise<string | undefined>;
   /** Reads the clocks, which decide about maintenance windows. */
   readonly clock: () => Promise<ClockReading>;

@@ -65,7 +65,9 @@ export async function supplyStreams(observation: Observation, facts: AllowedFact
   }
 }
 
-/** Returns the versions of the releases whose streams this cluster needs described. Throws the errors of the cluster. */
+/**
+ * Returns the versions of the releases whose streams this cluster needs described. Throws the errors of the cluster.
+ */
 export async function listNeedingStreams(cluster: Cluster, releases: readonly BundleFacts[]): Promise<string[]> {
   if (releases.every(({ streams }) => streams === undefined)) return [];
   const featureSet = await readFeatureSet(cluster);
@@ -74,7 +76,10 @@ export async function listNeedingStreams(cluster: Cluster, releases: readonly Bu
 
 const type = 'StreamsDescribed';
 
-/** Returns the condition that the streams of a completed update are gone, if they were described. Throws the errors of the cluster. */
+/**
+ * Returns the condition that the streams of a completed update are gone, if they were described. Throws the errors of
+ * the cluster.
+ */
 export async function findGoneStreams(cluster: Cluster, { status }: UpgradeBundle): Promise<BundleCondition[]> {
   const isDescribed = listOf(status?.conditions).some((each) => each['type'] === type && each['status'] === 'True');
   if (!isDescribed || !(await cluster.findKind(osImageStreamKind.apiVersion, osImageStreamKind.kind))) return [];

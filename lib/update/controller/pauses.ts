@@ -32,7 +32,10 @@ interface Pausable {
   ) => { readonly patch: Change; readonly undo: Change } | undefined;
 }
 
-/** What is changed of the kinds (openshift/api, machine/v1beta1 and machineconfiguration/v1; cluster-autoscaler-operator). */
+/**
+ * What is changed of the kinds (openshift/api, machine/v1beta1 and machineconfiguration/v1;
+ * cluster-autoscaler-operator).
+ */
 type Change = MergePatch<
   | WrittenAs<'machine.openshift.io/v1beta1', 'MachineHealthCheck', unknown>
   | WrittenAs<'autoscaling.openshift.io/v1', 'ClusterAutoscaler', { readonly spec: AutoscalerLimits }>

@@ -52,7 +52,8 @@ export interface Site {
 
 /**
  * Finds obstacles to an update with a bundle, by the checks of preflight: version path, operators, pools, nodes and
- * their architecture, budgets, etcd and webhooks. Also checks the free space of nodes if `load` is given, which is before the nodes load.
+ * their architecture, budgets, etcd and webhooks. Also checks the free space of nodes if `load` is given, which is
+ * before the nodes load.
  */
 export async function findObstacles(
   cluster: Cluster,

@@ -169,7 +169,9 @@ export class Rollout {
     );
   }
 
-  /** Returns the reports of agents. Deletes those of nodes that the cluster no longer has, and those with a false name. */
+  /**
+   * Returns the reports of agents. Deletes those of nodes that the cluster no longer has, and those with a false name.
+   */
   async #listReports(): Promise<readonly StoredObject[]> {
     const nodes = new Set(this.#view.list('Node').map(({ metadata }) => metadata.name));
     const leases = this.#view.list(reportKind.kind);
@@ -284,8 +286,8 @@ class AgentImage {
   }
 
   /**
-   * Compares the images if the interval is over, and changes images that differ. Looks rarely while nothing is updated. Throws
-   * the errors of the cluster.
+   * Compares the images if the interval is over, and changes images that differ. Looks rarely while nothing is updated.
+   * Throws the errors of the cluster.
    */
   async follow(isUpdating: boolean): Promise<void> {
     if (performance.now() < this.#checked + this.#interval * (isUpdating ? 1 : restShare)) return;

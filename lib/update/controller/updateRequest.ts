@@ -22,8 +22,8 @@ import type { Observation } from './observation.ts';
 
 /**
  * Requests an update from the version operator, without force, and accepts the known risks with some names, which are
- * those of `spec.acceptRisks`. Returns the condition about them. A merge patch keeps other fields, so this one removes a
- * forced update and another architecture.
+ * those of `spec.acceptRisks`. Returns the condition about them. A merge patch keeps other fields, so this one removes
+ * a forced update and another architecture.
  */
 export async function requestUpdate(
   cluster: Cluster,

@@ -51,7 +51,9 @@ function closed(reason: string, message: string): BundleCondition {
   return falseCondition('Updated', reason, message);
 }
 
-/** Returns why a clock is not trusted; undefined if it is. `earlier` are things that happened before, with their times. */
+/**
+ * Returns why a clock is not trusted; undefined if it is. `earlier` are things that happened before, with their times.
+ */
 function describeDoubt(
   { now, own, isSynchronized }: ClockReading,
   earlier: readonly (readonly [what: string, time: number])[],

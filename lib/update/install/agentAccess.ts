@@ -72,7 +72,10 @@ const controllerAtHome: readonly AccessRule[] = [
   privileged,
 ];
 
-/** The rules for the namespace of the machine config operator: for the image of the agents, and for the log of its controller. */
+/**
+ * The rules for the namespace of the machine config operator: for the image of the agents, and for the log of its
+ * controller.
+ */
 const machineConfig: readonly AccessRule[] = [
   allow('apps', ['daemonsets'], ['get'], [machineConfigDaemon.metadata.name]),
   allow('', ['pods'], watching),
@@ -86,7 +89,9 @@ const machineConfig: readonly AccessRule[] = [
  */
 const signatures: readonly AccessRule[] = [allow('', ['configmaps'], ['create', 'patch'])];
 
-/** The rules for the acknowledgements that updates to another minor version require, and for the gates that name them. */
+/**
+ * The rules for the acknowledgements that updates to another minor version require, and for the gates that name them.
+ */
 const gates: readonly AccessRule[] = [allow('', ['configmaps'], ['get'], [adminGates.metadata.name])];
 const acknowledging: readonly AccessRule[] = [
   allow('', ['configmaps'], ['get', 'patch'], [acknowledgements.metadata.name]),

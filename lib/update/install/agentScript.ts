@@ -43,8 +43,8 @@ export function executableVariable(architecture: NodeArchitecture): string {
  * with the digest for its architecture, and asks other agents for it (`$PEERS/executable/<digest>`, without a secret).
  * It takes no more than the installed size from an agent, and compares it before it can be run. An attempt may take a
  * minute, and each later one twice as long, up to an hour. Then it runs it as the agent or, by its name ($0), as the
- * controller, with its own arguments. The root directory is the node’s file system with the secrets of the pod. It never
- * runs another file.
+ * controller, with its own arguments. The root directory is the node’s file system with the secrets of the pod. It
+ * never runs another file.
  */
 export const startScript = `set -o pipefail
 file=/host${executablePath}

@@ -26,8 +26,8 @@ export async function describeSilence(cluster: Cluster): Promise<string | undefi
 }
 
 /**
- * Returns a message about nodes whose clocks differ from that of the API server by over a minute, and about this machine,
- * with the differences. Undefined if none does, or if the user may not read the Leases.
+ * Returns a message about nodes whose clocks differ from that of the API server by over a minute, and about this
+ * machine, with the differences. Undefined if none does, or if the user may not read the Leases.
  */
 export async function describeClocks(cluster: Cluster): Promise<string | undefined> {
   const leases = (await listReports(cluster)) ?? [];

@@ -93,7 +93,9 @@ function readArchitectures({ spec }: StoredObject): NodeArchitecture[] {
   return agentArchitectures.filter((architecture) => names.includes(executableVariable(architecture)));
 }
 
-/** Returns the latest reason why the pods of the agents were refused, such as a quota or a missing class of priority. */
+/**
+ * Returns the latest reason why the pods of the agents were refused, such as a quota or a missing class of priority.
+ */
 async function findRefusal(cluster: Cluster): Promise<string | undefined> {
   const fieldSelector = 'involvedObject.kind=DaemonSet,involvedObject.name=agent,reason=FailedCreate';
   const events = await cluster

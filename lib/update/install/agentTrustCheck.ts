@@ -11,8 +11,8 @@ import { readAgentVersion } from './agentVersion.ts';
 /**
  * Checks that the agents of a cluster would trust a bundle that the user allows with `trust`. Only warns if there is no
  * evidence, because the bundle was not read. Does nothing if there are no agents; warns if the user may not read them.
- * Throws `untrusted` and `unsigned`, with the `install` command that adds the trust, and `unsupported` for a bundle of a
- * format that the agents do not read.
+ * Throws `untrusted` and `unsigned`, with the `install` command that adds the trust, and `unsupported` for a bundle of
+ * a format that the agents do not read.
  */
 export async function checkAgents(
   cluster: Cluster,
@@ -48,8 +48,8 @@ export async function checkAgents(
 }
 
 /**
- * Adds what the agents of a cluster trust to the trust of a command, and logs it. Changes nothing if there are no agents,
- * or if the user may not read them.
+ * Adds what the agents of a cluster trust to the trust of a command, and logs it. Changes nothing if there are no
+ * agents, or if the user may not read them.
  */
 export async function addAgentTrust(cluster: Cluster, trust: VerifyTrust, context: Context): Promise<VerifyTrust> {
   const agents = await cluster.read(agentSet).catch(ignoring('denied', 'not-served'));

@@ -25,8 +25,8 @@ export function recordVersion(version: string): Record<string, string> {
 }
 
 /**
- * Reads the record of the agents; undefined without agents or a record, or if the user may not read them. Throws the errors
- * of reading.
+ * Reads the record of the agents; undefined without agents or a record, or if the user may not read them. Throws the
+ * errors of reading.
  */
 export async function readAgentVersion(cluster: Cluster): Promise<AgentVersion | undefined> {
   const agents = await cluster.read(agentSet).catch(ignoring('denied', 'not-served'));

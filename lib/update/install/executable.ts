@@ -23,8 +23,8 @@ const elfMachines: Readonly<Record<number, NodeArchitecture | undefined>> = { 62
 const smallest = 20 * 1024 * 1024;
 
 /**
- * Reads the headers and the digests of executables. Throws `not-readable`, and `usage` for two of the same architecture,
- * and for one that is not an executable for Linux that includes Node.js.
+ * Reads the headers and the digests of executables. Throws `not-readable`, and `usage` for two of the same
+ * architecture, and for one that is not an executable for Linux that includes Node.js.
  */
 export async function readExecutables(paths: readonly string[]): Promise<Executable[]> {
   const executables: Executable[] = [];

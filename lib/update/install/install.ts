@@ -49,8 +49,8 @@ export interface InstallResult {
 }
 
 /**
- * Returns the objects of an installation that is applied by other means, in the order in which to apply them. Throws the
- * errors of planInstallation and planRetention.
+ * Returns the objects of an installation that is applied by other means, in the order in which to apply them. Throws
+ * the errors of planInstallation and planRetention.
  */
 export async function planManifests(
   cluster: Cluster,

@@ -94,9 +94,9 @@ export async function installRetention(
 }
 
 /**
- * Removes the setting that keeps images from the nodes, while the policy keeps them from rebooting, and then the policy.
- * Without `wait`, the policy stays. Returns the removed MachineConfigs. Throws `not-ready` with the pool that is not
- * ready.
+ * Removes the setting that keeps images from the nodes, while the policy keeps them from rebooting, and then the
+ * policy. Without `wait`, the policy stays. Returns the removed MachineConfigs. Throws `not-ready` with the pool that
+ * is not ready.
  */
 export async function removeRetention(
   cluster: Cluster,

@@ -23,8 +23,8 @@ export interface UninstallOptions extends Pick<ApplyOptions, 'dryRun'> {
   /** Also remove PinnedImageSets and the lists of pinned images in CRI-O. Kubelets may then remove these images. */
   readonly removePins: boolean;
   /**
-   * Time to wait for the nodes, the namespaces and the kind, in milliseconds. Undefined does not clean the nodes, and does not
-   * wait.
+   * Time to wait for the nodes, the namespaces and the kind, in milliseconds. Undefined does not clean the nodes, and
+   * does not wait.
    */
   readonly timeout: number | undefined;
   /** Pause between two checks, in milliseconds; default one second. */
@@ -34,8 +34,8 @@ export interface UninstallOptions extends Pick<ApplyOptions, 'dryRun'> {
 /**
  * Removes an installation: the agents and their files on the nodes, but no image; then every object with the
  * UpgradeBundles and, if requested, pins. Restores objects that a running update has paused. Returns the removed
- * objects. Throws `conflict` while an update runs, and `not-ready` with the nodes that are not clean or the object that is
- * not gone. A second run resumes.
+ * objects. Throws `conflict` while an update runs, and `not-ready` with the nodes that are not clean or the object that
+ * is not gone. A second run resumes.
  */
 export async function uninstallAgents(
   cluster: Cluster,

@@ -43,8 +43,8 @@ export interface IssuedCertificates {
 
 /**
  * Creates the CA of the mirrors if there is none. Issues their certificate if it is missing, if two thirds of its time
- * are over, or if the addresses, the port, the quota or the content have changed. `mayCreate`: whether to create the CA; otherwise
- * returns undefined if there is none. The CA never changes, so nodes keep their trust.
+ * are over, or if the addresses, the port, the quota or the content have changed. `mayCreate`: whether to create the
+ * CA; otherwise returns undefined if there is none. The CA never changes, so nodes keep their trust.
  */
 export async function issueMirrorCertificates(
   cluster: Cluster,

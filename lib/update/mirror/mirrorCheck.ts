@@ -76,9 +76,9 @@ const advice = {
 };
 
 /**
- * Finds what keeps mirrors on the control plane from working. `planned`: the port of mirrors that are not installed yet;
- * installed ones are asked from this machine. Without it, finds nothing for a cluster without mirrors. Throws the errors
- * of the cluster.
+ * Finds what keeps mirrors on the control plane from working. `planned`: the port of mirrors that are not installed
+ * yet; installed ones are asked from this machine. Without it, finds nothing for a cluster without mirrors. Throws the
+ * errors of the cluster.
  */
 export async function checkMirrors(
   cluster: Cluster,
@@ -104,8 +104,8 @@ export async function checkMirrors(
 }
 
 /**
- * Finds that installed mirrors cannot keep a bundle of some bytes within their quota, beside that of the running release.
- * Without the right to read the quota, finds nothing. Throws other errors of the cluster.
+ * Finds that installed mirrors cannot keep a bundle of some bytes within their quota, beside that of the running
+ * release. Without the right to read the quota, finds nothing. Throws other errors of the cluster.
  */
 export async function checkQuota(
   cluster: Cluster,
@@ -126,7 +126,9 @@ export async function checkQuota(
   return [find('warning', subjectOf(own), message, advice.quota)];
 }
 
-/** Finds what keeps mirrors on a port from working. `templates`: those of the pods that can run on the control plane. */
+/**
+ * Finds what keeps mirrors on a port from working. `templates`: those of the pods that can run on the control plane.
+ */
 export function checkMirrorSite(site: MirrorSite, port: number, templates: readonly PodTemplate[]): Finding[] {
   return [
     ...checkAddresses(site),

@@ -78,8 +78,8 @@ export class MirrorControl {
   /**
    * Finds what keeps nodes and the machine config controller from the images of a bundle: the configuration of the
    * cluster, and images that a control plane node lacks. A mirror serves complete images only; of metadata, the images
-   * that the machine config controller reads. Returns undefined if nothing does, or if the cluster has no mirrors. Throws
-   * the errors of the cluster.
+   * that the machine config controller reads. Returns undefined if nothing does, or if the cluster has no mirrors.
+   * Throws the errors of the cluster.
    */
   async findLack(
     cluster: Cluster,
@@ -107,7 +107,10 @@ export class MirrorControl {
     }
   }
 
-  /** Asks for images and their signatures. A runtime fails if it asks for a signature and the response is not 200 or 404. */
+  /**
+   * Asks for images and their signatures. A runtime fails if it asks for a signature and the response is not 200 or
+   * 404.
+   */
   async #askMirror(connections: Connections, origin: string, images: readonly string[]): Promise<MirrorAnswer> {
     const missing: string[] = [];
     const signed = new Set<string>();

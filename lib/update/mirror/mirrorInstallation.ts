@@ -156,8 +156,8 @@ export async function awaitMirrors(cluster: Cluster, wait: WaitOptions, context:
 }
 
 /**
- * Adds the addresses of new control plane nodes to installed mirrors. `pools`: those whose nodes have the CA. Throws the
- * errors of applyObjects.
+ * Adds the addresses of new control plane nodes to installed mirrors. `pools`: those whose nodes have the CA. Throws
+ * the errors of applyObjects.
  */
 export async function extendMirror(
   cluster: Cluster,
@@ -210,9 +210,9 @@ async function requireFitting(cluster: Cluster, site: MirrorSite & MirrorPlan, c
 }
 
 /**
- * Removes the mirrors from the configuration of the cluster, and then their certificates, which ends the servers. Leaves
- * everything of the site. `wait` undefined: does not wait for the nodes, and leaves the policy, without which they would
- * reboot. Returns the removed objects. Throws `not-ready` with the pool that is not ready.
+ * Removes the mirrors from the configuration of the cluster, and then their certificates, which ends the servers.
+ * Leaves everything of the site. `wait` undefined: does not wait for the nodes, and leaves the policy, without which
+ * they would reboot. Returns the removed objects. Throws `not-ready` with the pool that is not ready.
  */
 export async function removeMirror(
   cluster: Cluster,

@@ -117,8 +117,8 @@ export function authorityMap(plan: MirrorPlan, authority: string): Written<'Conf
 }
 
 /**
- * Lets the controller renew the certificate of the mirrors and, if `hasPolicies`, add the addresses of new control plane
- * nodes: without policies, that would reboot every node. A policy limits what it may write.
+ * Lets the controller renew the certificate of the mirrors and, if `hasPolicies`, add the addresses of new control
+ * plane nodes: without policies, that would reboot every node. A policy limits what it may write.
  */
 export function mirrorAccess({
   roles,
@@ -150,8 +150,8 @@ export const trustingConfig: ImageConfig = {
 
 /**
  * Returns the policy that a changed CA neither drains nor reboots a node. `mirrorsToo`: a removed mirror does not
- * drain nodes either, while our mirror set is removed. `siteFiles`: the present policies. A path with other actions than
- * ours is left out, because a policy of the site that was taken over cannot be given back.
+ * drain nodes either, while our mirror set is removed. `siteFiles`: the present policies. A path with other actions
+ * than ours is left out, because a policy of the site that was taken over cannot be given back.
  */
 export function mirrorPolicy({ mirrorsToo, siteFiles }: MirrorPolicyOptions): DisruptionPolicy {
   const reload: FilePolicy = {

@@ -21,9 +21,9 @@ const advice = {
 };
 
 /**
- * Asks the mirror of each control plane node from this machine. Trusts the CA that the machine config controller trusts,
- * and no other. Returns a finding for each mirror that did not answer as one. Throws `interrupted`, and the errors of the
- * cluster, except that the CA may not be read.
+ * Asks the mirror of each control plane node from this machine. Trusts the CA that the machine config controller
+ * trusts, and no other. Returns a finding for each mirror that did not answer as one. Throws `interrupted`, and the
+ * errors of the cluster, except that the CA may not be read.
  */
 export async function probeMirrors(
   cluster: Cluster,

@@ -31,7 +31,8 @@ export interface MirrorServerOptions {
 
 /** Few blobs at a time: etcd writes to the same disk. */
 const streams = { active: 8, waiting: 512, patience: 30_000 };
-// A busy connection takes up to 0.35 MB, an idle program 91 MB, and the unit has 150 MB. Refused clients ask the next mirror.
+// A busy connection takes up to 0.35 MB, an idle program 91 MB, and the unit has 150 MB. Refused clients ask the next
+// mirror.
 const limits = { connections: 160, connectionsPerAddress: 64, idleTimeout: 30_000, minimumRate: 64 * 1024 };
 /** Connections that only control plane nodes may take. */
 const reservedConnections = 32;

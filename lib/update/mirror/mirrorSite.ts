@@ -49,8 +49,8 @@ const payload = ['quay.io/openshift-release-dev/ocp-release', 'quay.io/openshift
 const generated = 'machineconfiguration.openshift.io/generated-by-controller-version';
 
 /**
- * Reads the state of a cluster. `more`: repositories to mirror in addition to those of the release; by default as before.
- * Throws the errors of the cluster.
+ * Reads the state of a cluster. `more`: repositories to mirror in addition to those of the release; by default as
+ * before. Throws the errors of the cluster.
  */
 export async function readMirrorSite(cluster: Cluster, more: readonly string[] = []): Promise<MirrorSite> {
   const { version = '' } = (await cluster.clusterVersion()) ?? {};
@@ -120,9 +120,10 @@ export function listControlPlane<Node extends KubernetesObject>(nodes: readonly 
 /**
  * Lists the IPv4 addresses of the control plane nodes: first those of ready nodes, of them the newest first, because an
  * old one may be gone. A runtime asks mirrors in their order, and a joining node waits for each that is off. A node
- * without an address has its name in DNS instead, because mirror sets name no IPv6 addresses (openshift/api, ImageMirror). On platforms
- * with virtual IP addresses every node resolves the names of all nodes (machine-config-operator release-4.22,
- * templates/common/on-prem/files/coredns-corefile.yaml); elsewhere OpenShift requires them in DNS.
+ * without an address has its name in DNS instead, because mirror sets name no IPv6 addresses (openshift/api,
+ * ImageMirror). On platforms with virtual IP addresses every node resolves the names of all nodes
+ * (machine-config-operator release-4.22, templates/common/on-prem/files/coredns-corefile.yaml); elsewhere OpenShift
+ * requires them in DNS.
  */
 export function listAddresses(nodes: readonly KubernetesObject[]): string[] {
   return listControlPlane(nodes)
@@ -151,8 +152,8 @@ function createdAt({ metadata }: KubernetesObject): string {
 }
 
 /**
- * Lists the API addresses that move to a living control plane node, if OpenShift itself balances the load. If all are of
- * IPv6, it is the name of the API (api-int), which every node resolves.
+ * Lists the API addresses that move to a living control plane node, if OpenShift itself balances the load. If all are
+ * of IPv6, it is the name of the API (api-int), which every node resolves.
  */
 function listVips(infrastructure: KubernetesObject | undefined): string[] {
   const platforms = Object.values(fieldsAt(infrastructure, 'status', 'platformStatus')).map(fieldsOf);
@@ -181,8 +182,8 @@ export const silentAdvice =
   'See oc -n oc-upgrade-bundle logs daemonset/controller, and journalctl -u oc-upgrade-bundle-mirror on the node.';
 
 /**
- * Names the control plane nodes without a mirror as it is installed, by the states that agents report. Undefined if there
- * are none, or if the cluster has no mirrors.
+ * Names the control plane nodes without a mirror as it is installed, by the states that agents report. Undefined if
+ * there are none, or if the cluster has no mirrors.
  */
 export async function describeSilentMirrors(
   cluster: Cluster,

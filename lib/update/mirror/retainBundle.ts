@@ -66,7 +66,10 @@ function requireRunning(
   });
 }
 
-/** Lists the control plane nodes whose mirrors do not serve a version, or cannot read all they retain; undefined if the cluster has no mirrors. */
+/**
+ * Lists the control plane nodes whose mirrors do not serve a version, or cannot read all they retain; undefined if the
+ * cluster has no mirrors.
+ */
 async function listLacking(cluster: Cluster, version: string): Promise<readonly string[] | undefined> {
   const installed = await readInstalledMirrors(cluster);
   if (!installed) return undefined;

@@ -47,8 +47,8 @@ interface OpenedBundle extends Omit<RetainedFiles, 'kept'> {
 const grace = 10 * 60_000;
 
 /**
- * The verified copies of bundles in the folder of an agent, which adds and removes them meanwhile; of a mirror that keeps
- * metadata only, the facts of the bundles.
+ * The verified copies of bundles in the folder of an agent, which adds and removes them meanwhile; of a mirror that
+ * keeps metadata only, the facts of the bundles.
  */
 export class RetainedBundles {
   readonly #folder: string;
@@ -60,7 +60,9 @@ export class RetainedBundles {
   readonly #refused = new Map<string, string>();
   #kept: MirrorContent = 'all';
 
-  /** `certificates`: the folder beside whose certificate the MirrorContent stands. Without it, whole bundles are kept. */
+  /**
+   * `certificates`: the folder beside whose certificate the MirrorContent stands. Without it, whole bundles are kept.
+   */
   constructor(folder: string, certificates: string | undefined, context: Context) {
     this.#folder = folder;
     this.#certificates = certificates;

@@ -32,8 +32,9 @@ interface IndexedManifest {
 
 /**
  * The content of retained bundles for container runtimes. A runtime that has got a manifest from a mirror asks no other
- * mirror for its blobs. So a manifest exists here only if everything below it does, and none of it is known to be corrupt
- * or unreadable. Of metadata, that is everything but the layers, and only for clients that read no image as a whole.
+ * mirror for its blobs. So a manifest exists here only if everything below it does, and none of it is known to be
+ * corrupt or unreadable. Of metadata, that is everything but the layers, and only for clients that read no image as a
+ * whole.
  */
 export class RetainedContent implements ContentSource, LocalContent, SizedContent, WithdrawableContent {
   readonly name = 'the retained bundles';
@@ -60,8 +61,8 @@ export class RetainedContent implements ContentSource, LocalContent, SizedConten
   }
 
   /**
-   * Reads every manifest once, and leaves out manifests that cannot be read. What is known to be corrupt in `before` stays
-   * withdrawn, unless it comes from another copy now. Throws `interrupted`.
+   * Reads every manifest once, and leaves out manifests that cannot be read. What is known to be corrupt in `before`
+   * stays withdrawn, unless it comes from another copy now. Throws `interrupted`.
    */
   static async index(
     { kept, manifests, blobs, tags }: RetainedFiles,

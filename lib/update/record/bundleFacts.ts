@@ -149,8 +149,8 @@ export async function readFacts(
 }
 
 /**
- * Reads the metadata and the contents by which an agent of this node verified a bundle. Checks the digest of each, and no
- * signature. Undefined if there is no such file, or if another account can access it. Throws `invalid-bundle`.
+ * Reads the metadata and the contents by which an agent of this node verified a bundle. Checks the digest of each, and
+ * no signature. Undefined if there is no such file, or if another account can access it. Throws `invalid-bundle`.
  */
 export async function readEvidence(
   file: string,

@@ -28,7 +28,9 @@ const { apiVersion, kind } = upgradeBundleKind;
 
 /** A request to update with a bundle. A field of `spec` that is undefined is kept. */
 export interface BundleRequest extends Partial<Omit<UpgradeBundle['spec'], 'bundle'>> {
-  /** The name of the UpgradeBundle; by default that of the record with the digest, or the first digits of the digest. */
+  /**
+   * The name of the UpgradeBundle; by default that of the record with the digest, or the first digits of the digest.
+   */
   readonly name?: string;
   /** The digest of the whole bundle, which the request allows. */
   readonly digest: Digest;
@@ -138,8 +140,8 @@ export async function allowBundle(cluster: Cluster, request: BundleRequest): Pro
 }
 
 /**
- * Starts an update that `hold` or `holdBetween` stopped. One that is not held, and waits for a maintenance window, starts
- * outside of it. Throws `conflict` if it has ended, or is to be aborted.
+ * Starts an update that `hold` or `holdBetween` stopped. One that is not held, and waits for a maintenance window,
+ * starts outside of it. Throws `conflict` if it has ended, or is to be aborted.
  */
 export async function resumeUpdate(cluster: Cluster, bundle: UpgradeBundle): Promise<RecordChange> {
   requireWanted(bundle);
@@ -222,8 +224,8 @@ export async function cleanRecords(cluster: Cluster, name: string | undefined): 
 }
 
 /**
- * Creates a record again with the changes, because what it allows cannot be changed. Keeps everything else of it. Throws
- * `conflict` if it has changed since it was read, and leaves it as it is if the API server refuses the changes.
+ * Creates a record again with the changes, because what it allows cannot be changed. Keeps everything else of it.
+ * Throws `conflict` if it has changed since it was read, and leaves it as it is if the API server refuses the changes.
  */
 async function replace(
   cluster: Cluster,
@@ -335,13 +337,17 @@ export function hasRunSince(clusterVersion: StoredObject, release: string, time 
   return Date.parse(textOf(findLatest(clusterVersion, release)?.['completionTime']) ?? '') < Date.parse(time);
 }
 
-/** Returns the time when the version operator began to install a release. Undefined if it has not, or has begun another. */
+/**
+ * Returns the time when the version operator began to install a release. Undefined if it has not, or has begun another.
+ */
 function readStart(clusterVersion: StoredObject, release: string): Date | undefined {
   const start = Date.parse(textOf(findLatest(clusterVersion, release)?.['startedTime']) ?? '');
   return Number.isNaN(start) ? undefined : new Date(start);
 }
 
-/** Returns the share of its work that the version operator reports as done, in percent. Undefined if it reports none. */
+/**
+ * Returns the share of its work that the version operator reports as done, in percent. Undefined if it reports none.
+ */
 export function readPercent(clusterVersion: StoredObject): number | undefined {
   const { message = '' } = conditionsOf(clusterVersion).get('Progressing') ?? {};
   const percent = /\((\d{1,3})% complete\)/.exec(message)?.[1];

@@ -1,7 +1,9 @@
 import { PluginError } from '#errors';
 import { readDuration } from '#waiting';
 
-/** Weekly windows in which updates may start: `Sat 22:00-04:00 Europe/Berlin`, `Mon-Fri,Sun 01:00-05:00 UTC`, `daily …`. */
+/**
+ * Weekly windows in which updates may start: `Sat 22:00-04:00 Europe/Berlin`, `Mon-Fri,Sun 01:00-05:00 UTC`, `daily …`.
+ */
 interface WeeklyWindow {
   /** The days on which it begins, 0 for Sunday. */
   readonly days: ReadonlySet<number>;
@@ -34,8 +36,8 @@ const day = 24 * 3_600_000;
 const form = /^(\S+) +(\d{1,2}):(\d{2})-(\d{1,2}):(\d{2}) +(\S+)$/;
 
 /**
- * Finds the windows at a point in time, in milliseconds since 1970. Windows that touch are one. An open one counts only if
- * the time that is left is enough for `needs`, a duration. Throws `usage` for a malformed window.
+ * Finds the windows at a point in time, in milliseconds since 1970. Windows that touch are one. An open one counts only
+ * if the time that is left is enough for `needs`, a duration. Throws `usage` for a malformed window.
  */
 export function findWindow(windows: readonly string[], needs: string, now: number): WindowState {
   const enough = readNeeds(needs);
@@ -134,8 +136,8 @@ function wallClock(instant: number, zone: string): number {
 }
 
 /**
- * Returns when the clock of a zone shows a time. Of a time that it shows twice, the first; a time that it skips is as much
- * later, as in RFC 5545.
+ * Returns when the clock of a zone shows a time. Of a time that it shows twice, the first; a time that it skips is as
+ * much later, as in RFC 5545.
  */
 function toInstant(local: number, zone: string): number {
   const offsets = [local - day, local + day].map((near) => wallClock(near, zone) - near);

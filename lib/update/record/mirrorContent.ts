@@ -25,8 +25,8 @@ export async function readMirrorContent(certificates: string): Promise<MirrorCon
 }
 
 /**
- * Returns whether a client may read manifests and configurations only: the machine config controller, or ours. The former
- * is a plain client of the library containers/image (docker_client.go, defaultUserAgent). CRI-O and skopeo name
+ * Returns whether a client may read manifests and configurations only: the machine config controller, or ours. The
+ * former is a plain client of the library containers/image (docker_client.go, defaultUserAgent). CRI-O and skopeo name
  * themselves; Podman is a plain client too, so mirrors of metadata are the last ones.
  */
 export function readsMetadata(client: string): boolean {

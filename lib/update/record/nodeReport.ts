@@ -162,8 +162,8 @@ interface ReceivedReport {
 }
 
 /**
- * Reads the Lease of an agent. Its holder is the node, and not what the report names: an admission policy binds the name
- * and the holder to the node of the token. Undefined for a Lease with the name of another node.
+ * Reads the Lease of an agent. Its holder is the node, and not what the report names: an admission policy binds the
+ * name and the holder to the node of the token. Undefined for a Lease with the name of another node.
  */
 export function readReport({ metadata, ...lease }: KubernetesObject): ReceivedReport | undefined {
   const { holderIdentity, renewTime } = fieldsOf(lease['spec']);
@@ -297,8 +297,8 @@ export async function readMirrorState(host: Host): Promise<MirrorState | undefin
 }
 
 /**
- * Lists the states of all mirrors from the reports of agents; none if the user may not read reports. Throws other errors
- * of the cluster.
+ * Lists the states of all mirrors from the reports of agents; none if the user may not read reports. Throws other
+ * errors of the cluster.
  */
 export async function listMirrorStates(cluster: Cluster): Promise<NodeMirror[]> {
   const { apiVersion, kind, ...options } = reportKind;

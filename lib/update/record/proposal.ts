@@ -49,8 +49,8 @@ export async function followProposals(
   if (activeBundle(bundles)) return;
   const running = clusterVersion && readClusterVersion(clusterVersion).version;
   const takenNames = new Set(bundles.map(({ metadata }) => metadata.name));
-  // A USB drive that is still inserted after the update must not propose it again. A report on an UpgradeBundle that has
-  // just ended can be of the place that it named.
+  // A USB drive that is still inserted after the update must not propose it again. A report on an UpgradeBundle that
+  // has just ended can be of the place that it named.
   const first = proposed.find(
     ({ bundle, version, name }) => bundle === '' && version !== running && !takenNames.has(name),
   );

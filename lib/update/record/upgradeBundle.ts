@@ -170,8 +170,8 @@ export interface UpgradeBundleStatus {
   /** The number of nodes that have all images, and the number of all nodes: `2/3`. */
   readonly nodesReady?: string;
   /**
-   * The share of the images of all nodes that is loaded, such as `64%`. From `Upgrading` on, the share of the update that
-   * the version operator has done.
+   * The share of the images of all nodes that is loaded, such as `64%`. From `Upgrading` on, the share of the update
+   * that the version operator has done.
    */
   readonly progress?: string;
   /** The control plane node that may load now. */
@@ -212,7 +212,10 @@ export function lastCompleted(bundles: readonly UpgradeBundle[]): UpgradeBundle 
   return lastEnded(bundles.filter((bundle) => phaseOf(bundle) === 'Completed'));
 }
 
-/** Returns the completed or failed UpgradeBundle that was created last, and is not being deleted; undefined if there is none. */
+/**
+ * Returns the completed or failed UpgradeBundle that was created last, and is not being deleted; undefined if there is
+ * none.
+ */
 export function lastEnded(bundles: readonly UpgradeBundle[]): UpgradeBundle | undefined {
   const ageOf = ({ metadata: { creationTimestamp = '', name } }: UpgradeBundle): string =>
     `${creationTimestamp} ${name}`;
@@ -274,8 +277,8 @@ export function summarizeNodes(
 
 /**
  * Returns whether a node may load the images of a bundle now. Control plane nodes load one at a time, if `status.turn`
- * names them. Other nodes load from the phase Loading on, also if they join after the update. Once it is completed, each
- * node loads images that it lost.
+ * names them. Other nodes load from the phase Loading on, also if they join after the update. Once it is completed,
+ * each node loads images that it lost.
  */
 export function mayLoad(bundle: UpgradeBundle, node: { name: string; controlPlane: boolean }): boolean {
   const isTurn = bundle.status?.turn === node.name || phaseOf(bundle) === 'Completed';

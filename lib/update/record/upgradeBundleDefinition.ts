@@ -66,8 +66,8 @@ export function upgradeBundleDefinition({ rules = true } = {}): Written<'CustomR
 }
 
 /**
- * Returns whether the API server accepts a text as a field of the spec, or as an item of it: `backupTo`, or `bundle.file`.
- * A field without a form accepts each text.
+ * Returns whether the API server accepts a text as a field of the spec, or as an item of it: `backupTo`, or
+ * `bundle.file`. A field without a form accepts each text.
  */
 export function fitsSpec(field: string, text: string): boolean {
   const schema = fieldsAt(spec, ...field.split('.').flatMap((name) => ['properties', name]));

@@ -46,7 +46,9 @@ export interface PublishedReport {
   readonly envelope: Buffer;
 }
 
-/** Reads the signed report from its ConfigMap; undefined if none is made yet. Throws `invalid-file` for another content. */
+/**
+ * Reads the signed report from its ConfigMap; undefined if none is made yet. Throws `invalid-file` for another content.
+ */
 export async function unpackReport(map: StoredObject | undefined): Promise<PublishedReport | undefined> {
   const data = fieldsOf(map?.['data']);
   const packed = textOf(fieldsOf(map?.['binaryData'])[reportFields.payload]);

@@ -55,7 +55,8 @@ export async function readReportKeyFile(file: string): Promise<PolicyKey & { rea
 
 /**
  * Finds all reports of a file, a folder, or a device with a bundle and space for reports, one after the other. A report
- * that cannot be used is returned with its problem. Throws `not-found`, `not-readable`, and `too-large` for a folder with too many entries.
+ * that cannot be used is returned with its problem. Throws `not-found`, `not-readable`, and `too-large` for a folder
+ * with too many entries.
  */
 export async function* findReports(path: string, trust: ReportTrust, context: Context): AsyncGenerator<FoundReport> {
   const stats = await stat(path).catch((cause: unknown) => {

@@ -56,7 +56,10 @@ export async function makeReportKey(
   ];
 }
 
-/** Returns the public key of the reports of an installation, in PEM form; undefined if there is none, or it may not be read. */
+/**
+ * Returns the public key of the reports of an installation, in PEM form; undefined if there is none, or it may not be
+ * read.
+ */
 export async function readReportKey(cluster: Cluster): Promise<string | undefined> {
   const map = await cluster.read(reportMap).catch(ignoring('denied', 'not-found'));
   return textOf(fieldsOf(map?.['data'])[reportKeyField]);

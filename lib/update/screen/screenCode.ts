@@ -1,8 +1,8 @@
 /**
  * What the screen of a node may say at the end of something, or when it waits for a person. Each has a code to read out
- * by telephone, and a meaning for an administrator. A code never changes its meaning, and a code that is gone is not used
- * again. docs/screen-codes.md has a section for each. Codes are digits only, because letters sound alike. The last digit
- * is a check digit (ISO/IEC 7064, MOD 11,10), so that one wrong digit, or two that changed places, are noticed.
+ * by telephone, and a meaning for an administrator. A code never changes its meaning, and a code that is gone is not
+ * used again. docs/screen-codes.md has a section for each. Codes are digits only, because letters sound alike. The last
+ * digit is a check digit (ISO/IEC 7064, MOD 11,10), so that one wrong digit, or two that changed places, are noticed.
  */
 export const screenCodes = {
   completed: ['5287', 'The update is complete.'],

@@ -81,7 +81,9 @@ function retime(tar: Buffer, name: string, start: number): Variant {
   return { name, start, bytes };
 }
 
-/** Which of a number of reads of a range, and of all later ones, are lies: one, those before it, or it and all later. */
+/**
+ * Which of a number of reads of a range, and of all later ones, are lies: one, those before it, or it and all later.
+ */
 function waysToLie(count: number): boolean[][] {
   const reads = Array.from({ length: count + 1 }, (_, index) => index);
   const ways = reads

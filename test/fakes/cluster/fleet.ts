@@ -40,7 +40,9 @@ export interface FleetIntervals {
   readonly slow?: number;
   /** How long to count requests after the update. */
   readonly rest?: number;
-  /** What the last worker tells the nodes that ask it for the bundle, one after the other. It offers it from the start. */
+  /**
+   * What the last worker tells the nodes that ask it for the bundle, one after the other. It offers it from the start.
+   */
   readonly lies?: readonly Lie[];
 }
 

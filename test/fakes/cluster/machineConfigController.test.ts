@@ -10,7 +10,8 @@ const nine: Stream = { name: 'rhel-9', osImage: platformImage('1'), osExtensions
 const ten: Stream = { name: 'rhel-10', osImage: platformImage('3'), osExtensionsImage: platformImage('4') };
 const systems = [nine, ten].flatMap(({ osImage, osExtensionsImage }) => [osImage, osExtensionsImage]);
 
-// Each statement is what machine-config-controller of release-5.0 (d20efd9b9) did on a real API server without a network.
+// Each statement is what machine-config-controller of release-5.0 (d20efd9b9) did on a real API server without a
+// network.
 describe('the stand-in for machine-config-controller', () => {
   let server: TestApiServer;
   let controller: MachineConfigController;

@@ -38,7 +38,9 @@ const noted = 'machineconfiguration.openshift.io/';
  * the first OSImageStream, as that of release-5.0 does.
  */
 export class MachineConfigController {
-  /** The streams of the release, by the labels of its images. The first is in the ConfigMap machine-config-osimageurl. */
+  /**
+   * The streams of the release, by the labels of its images. The first is in the ConfigMap machine-config-osimageurl.
+   */
   streams: readonly Stream[] = [];
   /** The registry that answers; undefined without one. A mirror counts only with an ImageDigestMirrorSet. */
   registry: RegistryContent | undefined;

@@ -8,8 +8,8 @@ import type { TestApiServer } from '../kubernetes/apiServer.ts';
 const machines = 'machineconfiguration.openshift.io/v1';
 
 /**
- * Acts as the machine config operator on what mirrors change. It takes the node disruption policy, and renders files and
- * mirrors into the configuration of each pool. The nodes have that at once.
+ * Acts as the machine config operator on what mirrors change. It takes the node disruption policy, and renders files
+ * and mirrors into the configuration of each pool. The nodes have that at once.
  */
 export class MirrorOperator {
   /** Whether it renders. The policy is taken in any case. */

@@ -31,8 +31,8 @@ export interface NodePlace {
 }
 
 /**
- * A simulated node on this machine: a mount namespace with its own /var, /home, /run and changes of /etc. The agent is a real
- * process of the executable, and loads into a real image store. The node has its own USB drives.
+ * A simulated node on this machine: a mount namespace with its own /var, /home, /run and changes of /etc. The agent is
+ * a real process of the executable, and loads into a real image store. The node has its own USB drives.
  */
 export class SimulatedNode {
   readonly name: string;

@@ -64,7 +64,9 @@ export function node(name: string, role: 'master' | 'worker', status: Json = {},
   };
 }
 
-/** Nodes on which no agent runs: of Windows, and of virtual kubelets with the usual label, or with their taint alone. */
+/**
+ * Nodes on which no agent runs: of Windows, and of virtual kubelets with the usual label, or with their taint alone.
+ */
 export const nodesWithoutAgent: readonly StoredObject[] = [
   labelled(node('win-0', 'worker', {}, { taints: [{ key: 'os', value: 'Windows', effect: 'NoSchedule' }] }), {
     'kubernetes.io/os': 'windows',

@@ -11,7 +11,9 @@ import { compileCache, executableOf } from '../../support/program/executables.ts
 
 const project = fileURLToPath(new URL('../../..', import.meta.url));
 
-/** Where a node has the project and the folder of Node.js. Units may not see those of this machine, below /home or /tmp. */
+/**
+ * Where a node has the project and the folder of Node.js. Units may not see those of this machine, below /home or /tmp.
+ */
 const places = { project: '/srv/project', node: '/srv/node' };
 
 /** The units of a node: a container runtime that asks for images when it starts, by the real library of registries. */
@@ -28,7 +30,10 @@ const units = {
   'multi-user.target': '[Unit]\nAllowIsolate=yes\n',
 };
 
-/** Each start and reload is a line in /var/log/crio, with the images that it could not get. Starts while /etc/crio-slow exists. */
+/**
+ * Each start and reload is a line in /var/log/crio, with the images that it could not get. Starts while /etc/crio-slow
+ * exists.
+ */
 const runtime = `#!/bin/bash
 [ "$1" = status ] && { echo 'storage graph root: /var/lib/containers/storage'; exit; }
 say() { echo "$1 $([ -e /etc/containers/registries.conf.d/9999-oc-upgrade-bundle-drill.conf ] && echo redirected || echo free)" >> /var/log/crio; }

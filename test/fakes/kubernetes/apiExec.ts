@@ -10,8 +10,8 @@ export const offered = { protocols: known };
 
 /**
  * Responds to an exec of a pod as an API server and a kubelet do. Runs the real command, with `/host` replaced by the
- * folder `root`, after the command `before`. The fault `resetUploadAfter` closes the connection after that many bytes of input.
- * With the fault `lateUpload`, the command gets them while the next one with input runs.
+ * folder `root`, after the command `before`. The fault `resetUploadAfter` closes the connection after that many bytes
+ * of input. With the fault `lateUpload`, the command gets them while the next one with input runs.
  */
 export function execute(exchange: Exchange, { request, socket, head }: Upgrade, pod: PodPlace): void {
   const handleProtocols = (asked: Set<string>): string | false =>

@@ -155,8 +155,8 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
   }
 
   /**
-   * Deletes an object for a client. A namespace or a definition stays until its objects are gone, and a pod on a node until
-   * its kubelet has ended it. All happen after this call.
+   * Deletes an object for a client. A namespace or a definition stays until its objects are gone, and a pod on a node
+   * until its kubelet has ended it. All happen after this call.
    */
   requestDeletion(place: Place, preconditions: Json, dryRun: boolean): ApiObject {
     const object = this.demand(place);

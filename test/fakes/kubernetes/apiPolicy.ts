@@ -53,7 +53,8 @@ export function listMessages(policy: KubernetesObject, request: AdmissionRequest
 }
 
 /**
- * Evaluates a ValidatingAdmissionPolicy as an API server does. Returns why it refuses the request; empty if it allows it.
+ * Evaluates a ValidatingAdmissionPolicy as an API server does. Returns why it refuses the request; empty if it allows
+ * it.
  */
 export function evaluatePolicy(policy: KubernetesObject, request: AdmissionRequest): PolicyRefusal[] {
   const spec = policy['spec'] as PolicySpec;

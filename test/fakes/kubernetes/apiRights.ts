@@ -11,8 +11,8 @@ interface Subject {
 }
 
 /**
- * Returns the decision of RBAC about a request, from roles and their bindings. A binding in a namespace gives rights in that
- * namespace, and a right for a resource is none for its subresources.
+ * Returns the decision of RBAC about a request, from roles and their bindings. A binding in a namespace gives rights in
+ * that namespace, and a right for a resource is none for its subresources.
  */
 export function readRights(objects: readonly Json[]): (attempt: Attempt) => boolean {
   const roles = new Map(objects.map((object) => [keyOf(object), (object['rules'] ?? []) as readonly Rule[]]));

@@ -34,7 +34,10 @@ export function shapeBySchema(schema: ApiSchema, value: unknown): unknown {
   return shaped;
 }
 
-/** Throws 500 for what server-side apply cannot read: a field that is not in the schema, or an item with the same key twice. */
+/**
+ * Throws 500 for what server-side apply cannot read: a field that is not in the schema, or an item with the same key
+ * twice.
+ */
 export function checkDeclared(schema: ApiSchema, { apiVersion: _, kind: __, metadata: ___, ...content }: Json): void {
   for (const { field, message } of eachLevel(schema, content, undefined, '', undeclared))
     throw new Refusal(500, 'InternalError', `failed to create typed patch object: .${field}: ${message}`);

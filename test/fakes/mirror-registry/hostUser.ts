@@ -19,8 +19,8 @@ Delegate=yes
 `;
 
 /**
- * A user of a host, with subordinate users and a systemd of its own, so that podman runs rootless. Only the mounts of the
- * host have the account; this machine does not change.
+ * A user of a host, with subordinate users and a systemd of its own, so that podman runs rootless. Only the mounts of
+ * the host have the account; this machine does not change.
  */
 export class HostUser {
   readonly home = home;

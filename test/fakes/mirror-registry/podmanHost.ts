@@ -82,9 +82,9 @@ exec perl -MSocket -e '
 `;
 
 /**
- * A machine of its own for podman: its own processes, mounts, and network with only loopback and the networks of podman,
- * and storage in a folder. Its first process is systemd, if this machine allows that. Folders of this machine can
- * replace folders there.
+ * A machine of its own for podman: its own processes, mounts, and network with only loopback and the networks of
+ * podman, and storage in a folder. Its first process is systemd, if this machine allows that. Folders of this machine
+ * can replace folders there.
  */
 export class PodmanHost {
   readonly folder: string;

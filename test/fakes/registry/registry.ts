@@ -25,7 +25,9 @@ export interface RegistryOptions {
   bearer?: TokenServerOptions;
   /** The largest number of tags on a page of the list, independent of the client’s `n`. */
   tagsPerPage?: number;
-  /** Serve the referrers API (distribution-spec 1.1), which docker-registry 2.8 lacks; or, as Quay, refuse other images. */
+  /**
+   * Serve the referrers API (distribution-spec 1.1), which docker-registry 2.8 lacks; or, as Quay, refuse other images.
+   */
   referrers?: boolean | 'of known images';
   /**
    * Delete manifests: with their tags, or keep what a tag leads to until the tag is deleted. As Quay, delete tags only;

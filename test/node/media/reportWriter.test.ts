@@ -153,7 +153,8 @@ describe('a report on a drive', () => {
     it('is not written to a drive with other content than before', async () => {
       const drive = await plug();
       const found = await find();
-      // Another number of the drive counts in the same way. A test cannot keep a loop device for itself between two drives.
+      // Another number of the drive counts in the same way. A test cannot keep a loop device for itself between two
+      // drives.
       await writeFile(drive.image, Buffer.alloc(12 * megabyte), { flag: 'r+' });
       await runSuccessfully('blockdev', ['--flushbufs', drive.device]);
       expect(await media.writeReport(found, report('x'), region)).to.equal(undefined);

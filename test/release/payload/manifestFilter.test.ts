@@ -23,8 +23,8 @@ function check(cases: readonly Case[], object: object): void {
   }
 }
 
-// The facts of the tables in manifest_test.go of openshift/library-go 93ac9206a: Test_include, TestCheckFeatureGates and
-// TestMajorVersionFiltering.
+// The facts of the tables in manifest_test.go of openshift/library-go 93ac9206a: Test_include, TestCheckFeatureGates
+// and TestMajorVersionFiltering.
 describe('exclusionOf', () => {
   it('excludes by identifier and by cluster profile', () => {
     const exclude = { 'exclude.release.openshift.io/identifier': 'true' };

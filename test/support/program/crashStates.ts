@@ -8,9 +8,9 @@ import { run, runSuccessfully } from '../peers.ts';
 const killAt = fileURLToPath(new URL('./killAt.ts', import.meta.url));
 
 /**
- * Runs a program to its end, and copies a folder at each step of `killAt.ts`, while the program is stopped. A copy is what
- * `kill -9` leaves behind at that step, with the lock of an ended process. Returns the copies, which are in `into`. Only
- * for Linux.
+ * Runs a program to its end, and copies a folder at each step of `killAt.ts`, while the program is stopped. A copy is
+ * what `kill -9` leaves behind at that step, with the lock of an ended process. Returns the copies, which are in
+ * `into`. Only for Linux.
  */
 export async function copyAtEachStep(
   start: (env: NodeJS.ProcessEnv) => Running,

@@ -14,8 +14,8 @@ const readOnly =
 
 /**
  * A run of a program in this process that ends as `kill -9` ends a process: from one of its steps on, nothing of it
- * happens. A step renames or removes a file or folder, creates a folder or runs a program, and changes something. Its name is
- * such as `rename config.yaml`, `rm journal.json` or `systemctl stop quay-app.service`.
+ * happens. A step renames or removes a file or folder, creates a folder or runs a program, and changes something. Its
+ * name is such as `rename config.yaml`, `rm journal.json` or `systemctl stop quay-app.service`.
  */
 export class KilledRun {
   #wanted: number | string;

@@ -3,8 +3,8 @@ import { syncBuiltinESMExports } from 'node:module';
 import { basename } from 'node:path';
 
 // Loaded before a program. Ends it as `kill -9` does, at a step: right after a file got a name or was removed, or with
-// `before` in front right before. KILL_AT names the step, such as `rename config.yaml` or `rm journal.json`. `each` only
-// stops the program, before and after each file that it renames or removes, until it gets SIGCONT.
+// `before` in front right before. KILL_AT names the step, such as `rename config.yaml` or `rm journal.json`. `each`
+// only stops the program, before and after each file that it renames or removes, until it gets SIGCONT.
 const wanted = process.env['KILL_AT'] ?? '';
 
 function step(): void {

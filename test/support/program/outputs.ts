@@ -15,8 +15,8 @@ export interface Field {
 }
 
 /**
- * The fields of an output by their paths: `images[].name`, `components.*` for the values of a map, `[]` for the items of
- * an output that is a list.
+ * The fields of an output by their paths: `images[].name`, `components.*` for the values of a map, `[]` for the items
+ * of an output that is a list.
  */
 export type Fields = ReadonlyMap<string, Field>;
 
@@ -56,8 +56,8 @@ export function parseFields(lines: Readonly<Record<string, string>>): Fields {
 }
 
 /**
- * Expects the JSON that a command line printed to have the fields of test/golden/outputs.json. With UPDATE_GOLDEN in the
- * environment, adds new commands, fields and types to the file instead. Review it before the commit.
+ * Expects the JSON that a command line printed to have the fields of test/golden/outputs.json. With UPDATE_GOLDEN in
+ * the environment, adds new commands, fields and types to the file instead. Review it before the commit.
  */
 export function expectOutput(program: Program, args: readonly string[], stdout: string): void {
   if (!/ (-o|--output|--format)[= ]?json( |$)/.test(` ${args.join(' ')}`) || stdout === '') return;

@@ -4,7 +4,10 @@ const profile = 'include.release.openshift.io/self-managed-high-availability';
 const featureSet = 'release.openshift.io/feature-set';
 const previews = ['TechPreviewNoUpgrade', 'DevPreviewNoUpgrade'];
 
-/** A FeatureGate of a payload, as openshift/api writes it (payload-manifests/featuregates): JSON, not for the version operator. */
+/**
+ * A FeatureGate of a payload, as openshift/api writes it (payload-manifests/featuregates): JSON, not for the version
+ * operator.
+ */
 export function featureGateFile(
   set: string,
   enabled: readonly string[],

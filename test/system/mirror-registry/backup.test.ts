@@ -184,7 +184,9 @@ describe('backup and restore', function () {
     const configOf = ({ fixture }: RunningRegistry): string =>
       join(fixture.root, fixture.quayRoot, 'quay-config/config.yaml');
 
-    /** Writes files of images into a folder of the installer, which is not a volume: Quay may write it, but not list it. */
+    /**
+     * Writes files of images into a folder of the installer, which is not a volume: Quay may write it, but not list it.
+     */
     async function fillImages(of: RunningRegistry, content: Record<string, string>): Promise<void> {
       for (const [path, text] of Object.entries(content)) await of.fixture.write(`/srv/images/${path}`, text);
       await runSuccessfully('chown', ['-R', '1001:0', imagesOn(of)]);

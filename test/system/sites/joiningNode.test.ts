@@ -10,8 +10,8 @@ import { requirePeer, run } from '../../support/peers.ts';
 import { executableOf } from '../../support/program/executables.ts';
 
 /**
- * What the machine config daemon of 4.22 and later does at the first boot of a node with skopeo before 1.22.2, up to the
- * deployment. `$1` is the image of the operating system. Source: machine-config-operator release-4.22,
+ * What the machine config daemon of 4.22 and later does at the first boot of a node with skopeo before 1.22.2, up to
+ * the deployment. `$1` is the image of the operating system. Source: machine-config-operator release-4.22,
  * pkg/daemon/update.go (isMultiArchImage, InplaceUpdateViaNewContainer).
  */
 const firstBoot = `

@@ -149,8 +149,8 @@ async function readCredentialsFile(path: string, optional: boolean): Promise<Cre
 }
 
 /**
- * Returns whether a file is in a folder that the user may not search, so that it cannot be a file of that user. podman of
- * root makes such a folder of /run/containers.
+ * Returns whether a file is in a folder that the user may not search, so that it cannot be a file of that user. podman
+ * of root makes such a folder of /run/containers.
  */
 function isHidden(path: string): Promise<boolean> {
   return lstat(path).then(
@@ -160,8 +160,8 @@ function isHidden(path: string): Promise<boolean> {
 }
 
 /**
- * Returns the credentials in a Secret object (`oc get secret pull-secret -o json`); undefined for another object. Throws
- * `bad-credentials-file` for a Secret without any.
+ * Returns the credentials in a Secret object (`oc get secret pull-secret -o json`); undefined for another object.
+ * Throws `bad-credentials-file` for a Secret without any.
  */
 function readSecretObject(value: Record<string, unknown>, path: string): Record<string, unknown> | undefined {
   if (value['kind'] !== 'Secret') return undefined;

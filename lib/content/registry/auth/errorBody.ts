@@ -8,8 +8,8 @@ export function errorCodesOf(reply: Pick<ReadResponse, 'body'>): string[] {
 }
 
 /**
- * Quotes the body of a response in parentheses, as the end of a message; '' if it says nothing. See summarize. Leaves out
- * the secrets of the Authorization header of the request.
+ * Quotes the body of a response in parentheses, as the end of a message; '' if it says nothing. See summarize. Leaves
+ * out the secrets of the Authorization header of the request.
  */
 export function quoteBody(body: Buffer, authorization: string | undefined): string {
   const words = summarize(body, authorization);

@@ -32,8 +32,8 @@ printf '%s\\n' "\${COMPREPLY[@]}"
 `;
 
 /**
- * The same step as in the functions of cobra 1.8 and older, which expands each candidate. It stands in for programs with
- * such a function.
+ * The same step as in the functions of cobra 1.8 and older, which expands each candidate. It stands in for programs
+ * with such a function.
  */
 const expandingScript = `
 __start_standin() {
