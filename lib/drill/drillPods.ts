@@ -30,7 +30,7 @@ export interface Expectation {
   readonly drained: boolean;
 }
 
-/** Reads all pods of a node. */
+/** Returns the pods of a node, with the images of their containers and volumes. */
 export function readPodImages(pods: readonly StoredObject[], node: string): PodImages[] {
   return pods.filter(({ spec }) => fieldsOf(spec)['nodeName'] === node).map(imagesOf);
 }

@@ -154,7 +154,7 @@ export function releaseTag(version: string, arch: Architecture): string {
   return `${version}-${arch}`;
 }
 
-/** Returns whether a tag is the tag of a release. */
+/** Returns whether a tag is a version and an architecture: `4.12.4-x86_64`. */
 export function isReleaseTag(tag: string): boolean {
   return parseReleaseTag(tag) !== undefined;
 }

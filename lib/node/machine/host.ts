@@ -10,7 +10,7 @@ export interface Host {
   readonly environment: Readonly<Record<string, string | undefined>>;
 }
 
-/** Converts a path of the host to a path of this process. */
+/** Converts an absolute path of the host to a path of this process. Follows no link. */
 export function pathOnHost(host: Host, path: string): string {
   return join(host.root, path);
 }

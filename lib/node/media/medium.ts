@@ -163,7 +163,10 @@ export async function examineFiles(
   return examine(paths, place, context, timeLimit);
 }
 
-/** Opens the tar on a device. */
+/**
+ * Examines a tar that is written to a device. `firstEntry` is the name of its first file: a tar that does not begin
+ * with the metadata of a bundle is rejected as damaged.
+ */
 export async function examineTar(
   path: string,
   firstEntry: string,

@@ -47,7 +47,7 @@ export async function unpinReleases(host: Host, releases: readonly string[]): Pr
   return changePins(host, (pins) => new Map([...pins].filter(([release]) => !releases.includes(release))));
 }
 
-/** Returns the releases that images are pinned for. */
+/** Returns the releases, by their pullspecs, for which our drop-in of CRI-O pins images; none without the file. */
 export async function readPinnedReleases(host: Host): Promise<string[]> {
   return [...parsePins((await readIfThere(host, pinFile)) ?? '').keys()].filter((release) => release !== '');
 }

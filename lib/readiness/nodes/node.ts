@@ -34,7 +34,7 @@ export interface ClusterNode {
   readonly allocatable: number | undefined;
 }
 
-/** Reads a Node object. */
+/** Reads a Node object. A missing field is empty or undefined, and a missing condition is false. */
 export function readNode(object: KubernetesObject): ClusterNode {
   const { status, spec } = object;
   const { nodeInfo, images, capacity, allocatable } = fieldsOf(status);

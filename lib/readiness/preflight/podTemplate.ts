@@ -54,7 +54,7 @@ export function readPodTemplate(object: KubernetesObject): PodTemplate | undefin
   };
 }
 
-/** Returns a key that is unique for an object. */
+/** Returns a key that is unique for an object within its API group: `kind/namespace/name`. */
 export function keyOf({ kind, name, namespace = '' }: Subject): string {
   return `${kind}/${namespace}/${name}`;
 }

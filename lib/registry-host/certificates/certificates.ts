@@ -253,7 +253,7 @@ async function readCertificateFacts(file: string, certificate: X509Certificate, 
   };
 }
 
-/** Returns the day of a time: `2027-03-01`. */
+/** Returns the day of a time in UTC: `2027-03-01`. */
 export function dateOf(time: Date): string {
   return time.toISOString().slice(0, 10);
 }

@@ -73,7 +73,7 @@ const postgres: DatabaseKind = {
   removeCopy: (commands, copy) => commands.removeFolder(join(copy, copyName)),
 };
 
-/** Returns the kind of a database. */
+/** Returns how the database of a journal is copied and restored: that of PostgreSQL, or else of SQLite. */
 export function kindOf({ isPostgres = false }: Pick<UpgradeJournal, 'isPostgres'>): DatabaseKind {
   return isPostgres ? postgres : sqlite;
 }

@@ -13,7 +13,7 @@ import type { HostCertificates } from '../certificates/certificates.ts';
 import type { DetectedInstallation } from '../detect/detect.ts';
 import { publishesOf } from '../detect/podmanCommand.ts';
 
-/** A health check of a registry. */
+/** Where a registry listens on this host, and the certificate that it must have. */
 export interface HealthCheck {
   readonly address: string;
   readonly port: number;
@@ -29,7 +29,7 @@ export interface HealthCheck {
 
 const timeout = 10_000;
 
-/** Returns the health check of an installation. */
+/** Returns the health check of an installation, at the address that its pod publishes. */
 export function healthCheckOf(
   { installation, commands }: DetectedInstallation,
   { server, authority }: HostCertificates,

@@ -70,7 +70,7 @@ export function dumpPostgres(
   return commands.readPodman(['exec', container, 'pg_dump', ...parts[part], ...given]);
 }
 
-/** Checks that a dump is complete. Throws `incomplete`. */
+/** Checks that a dump has its end. Reads the whole file. Throws `incomplete`. */
 export async function checkDump(path: string): Promise<void> {
   await readDump(createReadStream(path), () => () => undefined);
 }

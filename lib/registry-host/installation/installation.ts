@@ -63,7 +63,7 @@ export interface Installation {
   readonly remarks: readonly string[];
 }
 
-/** The paths of a registry’s certificates, as paths of the host. */
+/** The paths of the certificates and keys of a registry on its host, in PEM. `next` is the CA that replaces it. */
 export interface CertificatePaths {
   readonly server: string;
   readonly serverKey: string;
@@ -73,7 +73,7 @@ export interface CertificatePaths {
   readonly nextKey: string;
 }
 
-/** Returns the paths of a registry’s certificates. */
+/** Returns where the installer keeps the certificates of a registry, below its root folder. */
 export function certificatePathsOf({ quayRoot: { value: root } }: Pick<Installation, 'quayRoot'>): CertificatePaths {
   return {
     server: join(root, 'quay-config/ssl.cert'),

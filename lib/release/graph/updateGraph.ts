@@ -1,7 +1,7 @@
 import { fieldsOf } from '#fields';
 import { compareVersions, isVersion } from '../version.ts';
 
-/** A release in an update graph. */
+/** A release in an update graph. `payload` is its pullspec. */
 export interface GraphNode {
   readonly version: string;
   readonly payload: string;

@@ -149,7 +149,7 @@ function listSteps(
   });
 }
 
-/** Returns the names of risks in words. */
+/** Returns the names of risks, separated by commas. */
 export function nameRisks(risks: readonly UpdateRisk[]): string {
   return risks.map(({ name }) => name).join(', ');
 }

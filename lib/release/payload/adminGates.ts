@@ -59,7 +59,7 @@ export function listRequiredGates(
   });
 }
 
-/** Describes a gate with its text. */
+/** Describes a gate with its text, and whether the update requires it for certain. */
 export function describeGate({ name, text, version, expected }: RequiredGate): string {
   const gate = `the acknowledgement ${name}: “${text}”`;
   if (!expected) return `the update to ${version} requires ${gate}`;

@@ -69,7 +69,7 @@ export interface StreamTarget {
   readonly releaseImage: string | undefined;
 }
 
-/** Reads what an OSImageStream is for. */
+/** Reads from its annotations what an OSImageStream is for. A value is undefined if it is missing. */
 export function readStreamTarget(object: Fields | undefined): StreamTarget {
   const noted = fieldsAt(object, 'metadata', 'annotations');
   return { commit: textOf(noted[streamAnnotations.version]), releaseImage: textOf(noted[streamAnnotations.payload]) };

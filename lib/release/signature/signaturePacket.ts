@@ -199,12 +199,12 @@ const hashNames: Readonly<Record<number, string>> = {
   14: 'SHA3-512',
 };
 
-/** Returns the name of an OpenPGP public-key algorithm by its number. */
+/** Returns the name of an OpenPGP public-key algorithm (RFC 9580, section 9.1); its number for an unknown one. */
 export function publicKeyAlgorithmName(number: number): string {
   return publicKeyNames[number] ?? `public-key algorithm ${number}`;
 }
 
-/** Returns the name of an OpenPGP hash algorithm by its number. */
+/** Returns the name of an OpenPGP hash algorithm (RFC 9580, section 9.5); its number for an unknown one. */
 export function hashAlgorithmName(number: number): string {
   return hashNames[number] ?? `hash algorithm ${number}`;
 }
@@ -274,7 +274,7 @@ export function checkSubpackets(hashed: readonly Subpacket[], unhashed: readonly
   return undefined;
 }
 
-/** The kind of refusal, for the hint. */
+/** The kind of a refusal, which decides what the hint of the error advises. */
 export type RefusalKind = 'unsupported' | 'expired' | 'other';
 
 /** A refused signature. The message is the rest of a sentence that begins with “the signature”. */

@@ -7,7 +7,7 @@ import { hexOf, type Digest } from '#content/oci';
 import { checkInterrupted, type Context } from '#context';
 import { asFailure, ignoring, PluginError } from '#errors';
 
-/** The response of a signature store. */
+/** The signatures that a store has for a digest, in the order of their numbers. */
 export interface StoreAnswer {
   /** The URL of the store, without credentials. */
   readonly store: string;

@@ -36,7 +36,7 @@ export interface AgentServerOptions {
   readonly onResponse?: (response: ServedResponse) => void;
 }
 
-/** The executable of an agent, and its port. */
+/** The executable that an agent serves to nodes that have none. */
 export interface ServedExecutable {
   /** The SHA-256 of the executable, in hex digits. */
   readonly digest: string;

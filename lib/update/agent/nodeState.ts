@@ -178,7 +178,10 @@ export function loadLimits({ controlPlane }: NodeFacts): LoadOptions['limits'] {
   return controlPlane ? { concurrency: 1, pause: 1000 } : { concurrency: 2 };
 }
 
-/** Returns the phase that a node reports. */
+/**
+ * Returns the phase that a node reports. `Failed`: its job failed, or an obstacle remains. `Pinned`: its images are
+ * loaded, and pinned by the cluster or by the agent. `Loading`: it loads or fetches.
+ */
 export function nodePhase(
   { images, isPinned, obstacle, unoffered }: NodeState,
   job: Pick<AgentJob, 'kind' | 'failure'>,

@@ -43,7 +43,7 @@ export function trustArguments({ fingerprints, keyrings, allowUnsigned }: Wanted
   ];
 }
 
-/** Returns the arguments of an agent with this trust. */
+/** Returns the arguments for an agent with this trust. Its keys are the file at `keyringPath`. */
 export function describeTrust({ fingerprints, keys, allowUnsigned }: AgentTrust): string[] {
   return trustArguments({ fingerprints, keyrings: keys === '' ? [] : [keyringPath], allowUnsigned });
 }

@@ -2,7 +2,7 @@ import type { V1NetworkPolicyIngressRule } from '@kubernetes/client-node';
 import type { Json, WrittenAs } from '#config/manifest';
 import { agentNamespace } from '../record/upgradeBundle.ts';
 
-/** The label of all agents and of their objects. */
+/** The label of the pods and objects of agents, by which Services and surveys select them. */
 export const agentLabels = { 'app.kubernetes.io/name': agentNamespace };
 
 /** The port on which agents serve metrics, if the installation asks for them. */

@@ -18,7 +18,7 @@ export const servingSecret = { name: 'mirror-serving', namespace: agentNamespace
 const validity = { authority: 3650, serving: 365 };
 const loopback = ['127.0.0.0/8', '::1/128'];
 
-/** The hosts of the mirrors. */
+/** The hosts of the mirrors, and the settings that are in the Secret with their certificate. */
 export interface MirrorNames {
   readonly addresses: readonly string[];
   /** The networks for which the CA may issue certificates, in addition to the addresses themselves. */

@@ -7,7 +7,7 @@ export const mirrorPort = 9690;
 /** The service of the mirror on a control plane node. */
 export const mirrorUnitName = 'oc-upgrade-bundle-mirror.service';
 
-/** The file of `mirrorUnitName`. */
+/** The file of `mirrorUnitName` on a control plane node. */
 export const mirrorUnitFile = `/etc/systemd/system/${mirrorUnitName}`;
 
 /** The folder of the Secret with the certificate of the mirrors, in the pods of controllers. */
@@ -16,7 +16,7 @@ export const mirrorSecretFolder = '/run/secrets/oc-upgrade-bundle-mirror';
 /** The service with which a node gives images to its own runtime during an update, by plain HTTP. */
 export const imageUnitName = 'oc-upgrade-bundle-images.service';
 
-/** The file of `imageUnitName`. */
+/** The file of `imageUnitName` on a node. */
 export const imageUnitFile = `/etc/systemd/system/${imageUnitName}`;
 
 /** The port of `imageUnitName`, at the loopback address. */

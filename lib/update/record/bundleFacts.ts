@@ -296,7 +296,7 @@ export interface RecordedOutline {
   readonly head?: string;
 }
 
-/** Returns the fields for a record. */
+/** Returns the outline in the form that parseOutline reads. */
 export function formatOutline({ size, head }: BundleOutline): RecordedOutline {
   return { size, ...(head && { head: `${head.size}:${head.digest}` }) };
 }

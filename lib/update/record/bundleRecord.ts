@@ -41,7 +41,7 @@ export interface BundleRequest extends Partial<Omit<UpgradeBundle['spec'], 'bund
   readonly file?: string;
 }
 
-/** The result of a request. */
+/** An UpgradeBundle after a request, and whether the request changed it. */
 export interface RecordChange {
   readonly bundle: UpgradeBundle;
   readonly outcome: 'created' | 'configured' | 'unchanged';

@@ -48,7 +48,7 @@ export type FilesConfig = WrittenAs<
   }
 >;
 
-/** A file in a MachineConfig (Ignition 3.2). */
+/** A file in a MachineConfig (Ignition 3.2). `source` is a data URL with the content. */
 export interface IgnitionFile {
   readonly path: string;
   readonly mode: number;
@@ -66,7 +66,7 @@ export async function obeysPolicies(cluster: Cluster, version: string): Promise<
   return (await cluster.read(disruptionPolicy)) !== undefined;
 }
 
-/** Lists the machine config pools. */
+/** Lists the machine config pools. Throws `not-served` on a cluster without the kind. */
 export async function listPools(cluster: Cluster): Promise<StoredObject[]> {
   return await cluster.list('machineconfiguration.openshift.io/v1', 'MachineConfigPool');
 }

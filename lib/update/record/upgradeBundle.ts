@@ -68,7 +68,7 @@ export interface HopProgress {
   readonly phase: HopPhase;
 }
 
-/** The phases of a node. */
+/** The phases of a node, in the order of an update; `Failed` stands for an obstacle, which the message names. */
 export const nodePhases = ['Waiting', 'Loading', 'Loaded', 'Pinned', 'Failed'] as const;
 
 /** See `nodePhases`. */
@@ -77,14 +77,14 @@ export type NodePhase = (typeof nodePhases)[number];
 /** Whether etcd is backed up before each update. */
 export const backupModes = ['on', 'off'] as const;
 
-/** A backup in the record of an update. */
+/** A backup of etcd in the record of an update, with what a restoration compares. */
 export interface RecordedBackup extends ClusterBackup {
   readonly node: string;
   /** The rendered machine configs of the pools at that time. */
   readonly pools: readonly { readonly name: string; readonly config: string }[];
 }
 
-/** The progress of one node. */
+/** What a node has of the images of a bundle, as its agent last reported it. */
 export interface NodeProgress {
   readonly name: string;
   readonly phase: NodePhase;

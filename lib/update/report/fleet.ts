@@ -24,7 +24,7 @@ export interface FleetMember {
   readonly trusted?: boolean;
 }
 
-/** The last update of a cluster. */
+/** The last update of a cluster by its report. Times are of RFC 3339. */
 export interface LastUpdate {
   readonly version: string;
   readonly phase: string;

@@ -10,7 +10,7 @@ import { firstEntryOf, isRegion, readReports, reportRegionOf, scanReports, type 
 import { decryptWith, isEncrypted } from '#release/signature';
 import { readPolicyKey, type PolicyKey } from '#release/sigstore';
 
-/** How reports are opened. */
+/** The keys with which reports are opened: to trust their senders, and to decrypt them. */
 export interface ReportTrust {
   /** The keys of clusters that are trusted. Without any, a report counts as what its own key says. */
   readonly keys: readonly PolicyKey[];

@@ -75,7 +75,7 @@ export function reasonOfUpdate(reason: string | undefined): ScreenReason | undef
 /** A key of screenCodes. */
 export type ScreenReason = keyof typeof screenCodes;
 
-/** Returns the code of a reason. */
+/** Returns the code that a screen shows for a reason: four digits, of which the last is the check digit. */
 export function codeOf(reason: ScreenReason): string {
   return screenCodes[reason][0];
 }
