@@ -16,7 +16,7 @@ function problemOf(program: Program, words: readonly string[]): Promise<string |
 }
 
 describe('the generated documents', () => {
-  it('are what the option records say (`npm run docs` writes them)', async () => {
+  it('are those of the option records (`npm run docs` writes them)', async () => {
     for (const [path, text] of await generatedDocs()) {
       expect(await readFile(`${root}/${path}`, 'utf8').catch(() => ''), path).to.equal(text);
     }

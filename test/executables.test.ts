@@ -87,7 +87,7 @@ describe('makeOnce', () => {
     expect(await readFile(join(await make(), 'cmd/x.ts'), 'utf8')).to.equal('at first');
   });
 
-  it('removes what nothing used for a day', async () => {
+  it('removes folders that were not used for a day', async () => {
     const [old, used] = [await make('old'), await make('used')];
     const before = new Date(Date.now() - 25 * 3_600_000);
     for (const folder of [old, used]) await utimes(folder, before, before);

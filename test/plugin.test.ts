@@ -33,7 +33,7 @@ for (const program of [upgradeBundle, releaseMirrorConfig, mirrorRegistry]) {
   describe(file, () => {
     const plugin = parse(krewManifests().get(file) ?? '') as Plugin;
 
-    it('has what krew’s manifest format asks for, and nothing that it does not know', () => {
+    it('has the required fields of krew’s manifest format, and no unknown ones', () => {
       expect(Object.keys(plugin)).to.deep.equal(['apiVersion', 'kind', 'metadata', 'spec']);
       expect(plugin.apiVersion).to.equal('krew.googlecontainertools.github.com/v1alpha2');
       expect(plugin.kind).to.equal('Plugin');
@@ -83,7 +83,7 @@ for (const program of [upgradeBundle, releaseMirrorConfig, mirrorRegistry]) {
 }
 
 describe('krewManifests', () => {
-  it('have the checksums of the archives, and leave out what there is no archive of', () => {
+  it('have the checksums of the archives, and leave out systems without an archive', () => {
     const [first] = platforms;
     const name = first ? archiveOf(first) : '';
     const sum = 'a'.repeat(64);

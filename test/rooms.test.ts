@@ -168,14 +168,14 @@ describe('the rooms', () => {
     expect([...doors.values()].filter((path) => !used.has(path))).to.deep.equal([]);
   });
 
-  it('have a README that says what each door is for', () => {
+  it('have a README with the purpose of each door', () => {
     const unnamed = [...doors].filter(([name, path]) => {
       return !readFileSync(join(root, roomOf(path), 'README.md'), 'utf8').includes(`| \`${name}\``);
     });
     expect(unnamed.map(([name]) => name)).to.deep.equal([]);
   });
 
-  it('export at the door of a folder only what another room uses', () => {
+  it('export only symbols that another room uses', () => {
     const users = new Map<string, Set<string>>();
     for (const { path, text, imports } of sources)
       for (const { name, kind, names } of imports)

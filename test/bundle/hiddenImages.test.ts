@@ -202,7 +202,7 @@ describe('an image under the tag of an attachment', () => {
     expect([...blobs.keys()]).not.to.include(program.digest);
   });
 
-  it('is known by the first bytes of what a runtime would unpack', () => {
+  it('is recognised by the first bytes after unpacking', () => {
     const tar = Buffer.alloc(1024);
     tar.write('a', 0);
     const sums = (pad: (digits: string) => string) => {

@@ -184,7 +184,7 @@ describe('metadata.json of each kind of bundle', () => {
     return isDeepStrictEqual(after, before) ? 'claims' : 'another meaning';
   };
   // MUTATIONS=100000 runs the campaign.
-  it('means what was signed, or is refused, after any mutation', async function () {
+  it('has its signed meaning or is refused after any mutation', async function () {
     this.timeout(0);
     const count = Number(process.env['MUTATIONS'] ?? 1000);
     const seed = Number(process.env['MUTATION_SEED'] ?? 1);

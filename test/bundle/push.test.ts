@@ -159,7 +159,7 @@ describe('pushBundle', () => {
       expect(inspected.stdout).to.match(/Attached +2 sigstore signatures, 2 attestations, 2 SBOMs/);
     });
 
-    it('puts there what oci-registry-client pulls as it is in the release, with lists', async () => {
+    it('pushes images and lists that oci-registry-client pulls unchanged', async () => {
       await using multi = await makeBundle({ ...small, arch: 'multi', components: 2, extraImages: [extra] });
       await push(multi.path, registry.host, 'multi/release');
       const pulled = await pullByPeer(`${registry.url}/multi/release`, [
@@ -235,7 +235,7 @@ describe('pushBundle', () => {
     after(() => bundle.remove());
     const pushed = () => registry.content.repositories.get('a/b');
 
-    it('tells what it is going to do and what it has done', async () => {
+    it('reports its plan and its result', async () => {
       const context = makeContext();
       await push(bundle.path, registry.host, 'a/b', context);
       const total = bundle.result.metadata.blobs.reduce((sum, { size }) => sum + size, 0);
@@ -287,7 +287,7 @@ describe('pushBundle', () => {
       expect(blobs).to.deep.equal({ uploaded: bundle.result.metadata.blobs.length, mounted: 0, skipped: 0 });
     });
 
-    it('says that a registry took what it does not have', async () => {
+    it('reports a registry that accepted content and lacks it', async () => {
       const swallowed = [bundle.release.tag, `${bundle.release.tag}-rhel-coreos-8`];
       for (const tag of swallowed) registry.fault(new RegExp(`PUT .*/manifests/${tag}$`), { answer: { status: 201 } });
       const error = await failureOf(push(bundle.path, registry.host, 'a/b'), 'incomplete');

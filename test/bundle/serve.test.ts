@@ -162,7 +162,7 @@ describe('serveBundle', () => {
     }
   });
 
-  it('serves what there is of a directory that lacks an image, and says what it lacks', async () => {
+  it('serves an incomplete directory, and names the missing image', async () => {
     const context = makeContext();
     const folder = await made.unpack();
     const digest = made.release.images.get('rhel-coreos-8')?.digest ?? '';

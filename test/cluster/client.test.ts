@@ -24,7 +24,7 @@ describeAccounts('our accounts, with the API server in this process', startAccou
 describeUpdates('an update, with one before rules in definitions', () => startCluster({ kubernetes: 'v1.24.9' }));
 
 describe('Cluster', () => {
-  it('asks once which kinds are served, also for what may end earlier', async () => {
+  it('asks once which kinds are served, also if one request ends early', async () => {
     await using started = await startCluster({ openshift: '4.19.3' });
     const { cluster, server } = started;
     const stop = new AbortController();

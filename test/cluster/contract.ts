@@ -85,7 +85,7 @@ export function describeCluster(
       expect(listed.map(({ metadata }) => metadata.name)).to.deep.equal(names);
     });
 
-    it('refuses to create twice, and to update or delete what has changed since', async () => {
+    it('refuses to create twice, and to update or delete a changed object', async () => {
       const created = await cluster.create(configMap('twice', { a: '1' }));
       const again = await conflictOf(cluster.create(configMap('twice', { a: '1' })));
       expect(again.reason).to.equal('AlreadyExists');
@@ -189,7 +189,7 @@ export function describeCluster(
       }
     });
 
-    it('reports what fails and applies the rest', async () => {
+    it('reports failed objects and applies the rest', async () => {
       const outcomes = await apply([
         configMap('good-1', {}),
         configMap('bad', { 'no key': '' }),

@@ -262,7 +262,7 @@ export function describeCustomObjects(
       expect(columns?.find(({ Name }) => Name === 'silent')).to.deep.equal({ Name: 'silent', Phase: null, Size: 3 });
     });
 
-    it('tells of a change of columns since a list, and not of what was listed', async () => {
+    it('reports changes of columns since a list, and not the listed objects', async () => {
       await cluster.create(widget('watched', { size: 5 }));
       const { resourceVersion = '' } = (await cluster.listColumns(kind.apiVersion, kind.kind)) ?? {};
       let isChanged = false;

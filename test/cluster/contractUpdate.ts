@@ -180,7 +180,7 @@ export function describeUpdates(
       expect(kept).to.deep.equal([undefined, []]);
     });
 
-    it('takes the kind UpgradeBundle, and refuses what its schema does not have', async () => {
+    it('accepts the kind UpgradeBundle, and refuses fields that its schema lacks', async () => {
       const nonsense = [
         { bundle: { digest: 'sha256:1' } },
         { bundle: { file: 'relative' } },
@@ -211,7 +211,7 @@ export function describeUpdates(
       await failureOf(change('ruled', { status: { phase: 'Loading' } }, status), 'invalid-object');
     });
 
-    it('keeps apart what several write into one status', async () => {
+    it('keeps the fields of several writers of one status apart', async () => {
       const entry = { phase: 'Waiting', imagesLoaded: 0, imagesTotal: 3, bytes: 0 };
       const say = (manager: string, name: string, more: object, force = false): Promise<StoredObject> =>
         cluster.apply(

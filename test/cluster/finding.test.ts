@@ -60,7 +60,7 @@ describe('ignored findings', () => {
       );
   });
 
-  it('name what they overrule as the advice prints it', () => {
+  it('have the names that the advice prints', () => {
     expect(nameIgnore(blocker('drains', web))).to.equal('drains:poddisruptionbudget/shop/web');
     expect(nameIgnore(blocker('nodes', { kind: 'Node', name: 'worker-0' }))).to.equal('nodes:node/worker-0');
     expect(nameIgnore(blocker('nodes', { kind: 'Node', name: '' }))).to.equal('nodes');

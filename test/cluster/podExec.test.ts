@@ -36,7 +36,7 @@ describe('PodExec', () => {
     for (let index = 0; index < count; index += 1) yield await Promise.resolve(Buffer.alloc(64 * 1024, index));
   }
 
-  it('gives what a command writes, and its exit code', async () => {
+  it('returns the output of a command, and its exit code', async () => {
     expect(await run(['/bin/bash', '-c', 'echo yes; echo no >&2; exit 3'])).to.deep.equal({
       code: 3,
       stdout: 'yes\n',
@@ -62,7 +62,7 @@ describe('PodExec', () => {
     expect(await run(['/bin/bash', '-c', 'wc -c'], pieces(2))).to.include({ code: 0, stdout: '131072\n' });
   });
 
-  it('does not wait for a command to read what it has no use for', async () => {
+  it('does not wait for a command that reads no input', async () => {
     expect(await run(['/bin/bash', '-c', 'exit 4'], pieces(1000))).to.include({ code: 4 });
   });
 
@@ -74,7 +74,7 @@ describe('PodExec', () => {
     expect(absent.message).to.match(/^\/absent\/program could not be run in the pod agent: .*ENOENT/);
   });
 
-  it('says what the server refuses, in its words', async () => {
+  it('reports a refusal in the words of the server', async () => {
     const gone = await failureOf(
       connected.cluster.exec({ namespace: 'default', pod: 'gone', container: 'main', command: ['true'] }),
       'not-found',

@@ -53,7 +53,7 @@ describe('Cluster.watch', () => {
     while (server.objects.listenerCount('change') < 2) await new Promise(setImmediate);
   };
 
-  it('gives what there is, then what it becomes', async () => {
+  it('returns the present objects, then their changes', async () => {
     await start();
     server.put(configMap('a', '1'));
     const { until } = watch();
@@ -67,7 +67,7 @@ describe('Cluster.watch', () => {
     expect([lists(), watches()]).to.deep.equal([1, 1]);
   });
 
-  it('tells of the kinds that are asked for only, and says what they are', async () => {
+  it('reports changes of the watched kinds only, with their kind', async () => {
     await start();
     server.put(configMap('a', '1', { labels: { mine: '' } }));
     server.put(configMap('b', '1'));

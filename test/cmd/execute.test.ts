@@ -138,7 +138,7 @@ describe('execute', () => {
     expect(stderr).to.include("'oc other go --help' lists its options.");
   });
 
-  it('tells its caller which command runs and what is unfinished, and takes the exit code from it', async () => {
+  it('tells its caller the running command and the unfinished work, and takes its exit code', async () => {
     const events: unknown[] = [];
     const command: Partial<Command> = {
       resumes: 'bytes',

@@ -34,7 +34,7 @@ describe('test/golden/outputs.json', () => {
     }
   });
 
-  it('is compared with what a command prints: missing fields, new ones, and types', () => {
+  it('is compared with the output of a command: missing fields, new ones, and types', () => {
     const known = parseFields({
       name: 'string: The name',
       begun: 'date',

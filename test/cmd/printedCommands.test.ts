@@ -59,7 +59,7 @@ describe('printed commands with awkward names', () => {
     expect(await followPage(name)).to.contain(`${name}: OK`);
   });
 
-  it('work for a delta bundle, whose base is in the list of what to carry', async () => {
+  it('work for a delta bundle, whose base is in the list of files to carry', async () => {
     const old = await addRelease(workshop, { version: '4.12.3' });
     const base = await workshop.make({ output, version: old.version });
     const { name, printed } = await createAndFollow({ base });

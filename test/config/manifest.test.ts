@@ -36,7 +36,7 @@ describe('formatManifest', () => {
     expect(parse(text)).to.deep.equal(object);
   });
 
-  it('quotes what YAML 1.1 would read as something else', () => {
+  it('quotes strings that YAML 1.1 reads as another type', () => {
     const words = [
       'yes',
       'no',
@@ -76,7 +76,7 @@ describe('readObjects', () => {
     expect(readObjects('{"kind": "D"}', 'x.json')).to.deep.equal([{ kind: 'D' }]);
   });
 
-  it('reads nothing out of nothing, and an object without fields out of what is none', () => {
+  it('reads no object from an empty text, and an empty one from a scalar', () => {
     expect(readObjects('', 'x.yaml')).to.deep.equal([]);
     expect(readObjects('just words', 'x.yaml')).to.deep.equal([{}]);
   });

@@ -78,7 +78,7 @@ describe('mirrorSetManifest', () => {
 
 describe('formatMirrorInstructions', () => {
   for (const kind of kinds) {
-    it(`says of ${kind} what oc says`, async () => {
+    it(`prints for ${kind} the words of oc`, async () => {
       await expectGolden(
         `config/mirrors/instructions-${kind}.txt`,
         `${formatMirrorInstructions({ kind, sources, additional: { digest: [], tag: [] } })}\n`,
@@ -113,7 +113,7 @@ describe('keepMirrors', () => {
     spec: { imageDigestMirrors: entries },
   });
 
-  it('adds what a manifest has to the stored mirrors, and takes nothing away', () => {
+  it('adds the mirrors of a manifest to the stored ones, and removes none', () => {
     const stored = set([
       { source: 'a/x', mirrors: ['old/x'], mirrorSourcePolicy: 'NeverContactSource' },
       { source: 'b/x', mirrors: ['old/x'] },

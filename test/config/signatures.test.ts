@@ -12,7 +12,7 @@ const [first = Buffer.alloc(0), second = Buffer.alloc(0)] = signatures;
 const about = { version: '4.12.4', signer: '567E347AD0044ADE55BA8A5F199E2F91FD431D51' };
 
 describe('signatureConfigMap', () => {
-  it('is what the cluster looks for, in the file that the mirror directory has for it', () => {
+  it('has the form that the cluster looks for, at its path in the mirror directory', () => {
     const { path, object } = signatureConfigMap(digest, [first, second], about);
     expect(path).to.equal(`config/signature/sha256/${hex.slice(0, 16)}.yaml`);
     expect(object).to.deep.equal({
@@ -49,7 +49,7 @@ describe('readSignatures', () => {
   });
   const base64 = first.toString('base64');
 
-  it('reads back what signatureConfigMap wrote, in the same order', () => {
+  it('reads the output of signatureConfigMap in the same order', () => {
     const text = formatManifest(signatureConfigMap(digest, signatures, about).object);
     expect([...readSignatures(text, 'x')]).to.deep.equal([[digest, signatures]]);
   });
@@ -59,7 +59,7 @@ describe('readSignatures', () => {
     expect([...readSignatures(text, 'x')]).to.deep.equal([[digest, [first]]]);
   });
 
-  it('reads what is in the cluster: several releases in one, counted from 0, in a list', () => {
+  it('reads ConfigMaps of clusters: several releases in one, counted from 0, in a list', () => {
     const keys = {
       [`sha256-${hex}-1`]: second.toString('base64'),
       [`sha256-${hex}-0`]: base64,

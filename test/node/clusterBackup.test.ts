@@ -42,7 +42,7 @@ describe('backUpCluster', () => {
     expect(await listBackups(host)).to.deep.equal([{ ...made, purpose: 'uid 4.19.4' }]);
   });
 
-  it('keeps the last two, and removes what a killed run left', async () => {
+  it('keeps the last two, and removes the files of a killed run', async () => {
     await open();
     for (const name of ['4.18.1-20240101T000000Z', '4.18.2-20250101T000000Z', '4.18.3-1.partial']) {
       await mkdir(join(root, backupFolder, name), { recursive: true });

@@ -57,7 +57,7 @@ describe('readPayload', () => {
     return readPayload(await openDirectory(content.content), descriptor, { repository }, context);
   };
 
-  it('tells what a release is and what it consists of', async () => {
+  it('returns the facts and the components of a release', async () => {
     const built = buildRelease({
       components: ['etcd', 'cli', 'rhel-coreos-8', 'rhel-coreos-8-extensions', 'machine-os-content'],
     });
@@ -105,7 +105,7 @@ describe('readPayload', () => {
     expect(release.children.map(({ platform }) => platform?.architecture)).to.deep.equal(['arm64', 'amd64', 's390x']);
   });
 
-  it('leaves attestations in a list aside, and knows a list of one image for what it is', async () => {
+  it('ignores attestations in a list, and accepts a list of one image', async () => {
     const built = buildRelease();
     const content = new TestContent();
     built.addTo(content.content);
@@ -324,7 +324,7 @@ describe('readPayload', () => {
       }
     });
 
-    it('refuses files that are too large, and what inflates without bounds', async () => {
+    it('refuses files that are too large, and content that inflates without a limit', async () => {
       const large = gzipSync(
         Buffer.concat([entry('release-manifests/image-references', Buffer.alloc(17 * 1024 * 1024, '{"a":1}')), end]),
         { level: 1 },
@@ -371,7 +371,7 @@ describe('readPayload', () => {
         expect((await readLayers([layerOf(bytes)])).version).to.equal('4.12.4');
     });
 
-    it('pays no attention to what follows the end, however much', async () => {
+    it('ignores bytes after the end', async () => {
       const tail = Buffer.alloc(100 * 1024 * 1024);
       const tar = Buffer.concat([entry('release-manifests/image-references', Buffer.from(good)), end, tail]);
       expect((await readLayers([layerOf(gzipSync(tar, { level: 1 }))])).version).to.equal('4.12.4');

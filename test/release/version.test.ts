@@ -80,7 +80,7 @@ describe('parseVersion', () => {
 });
 
 describe('releaseTag and componentTag', () => {
-  it('are what oc adm release mirror writes', () => {
+  it('are the tags of oc adm release mirror', () => {
     expect(releaseTag('4.12.4', 'x86_64')).to.equal('4.12.4-x86_64');
     expect(componentTag('4.12.4', 'x86_64', 'etcd')).to.equal('4.12.4-x86_64-etcd');
   });

@@ -15,7 +15,7 @@ describe('run', () => {
 });
 
 describe('runSuccessfully', () => {
-  it('throws what a failed command said', async () => {
+  it('throws the output of a failed command', async () => {
     const failed = await runSuccessfully('sh', ['-c', 'echo why >&2; exit 1']).catch((error: unknown) => String(error));
     expect(failed).to.include('ended with 1: why');
   });

@@ -71,7 +71,7 @@ describe('a drill of a node with systemd', function () {
     return killed.steps;
   };
 
-  it('reports what asked for which image while the container runtime restarts, and leaves nothing behind', async () => {
+  it('reports the client of each request while the container runtime restarts, and leaves nothing behind', async () => {
     const { code, stdout } = await executeProgram('oc-adm_upgrade_bundle', [
       'drill',
       drilled,

@@ -98,7 +98,7 @@ describe('the check of layers in a store of skopeo', function () {
     ],
   ];
   for (const [what, damage] of remains)
-    it(`loads again what lost ${what}, and is still in the index`, async () => {
+    it(`reloads an image that lost ${what}, and is still in the index`, async () => {
       const overlay = join(store.graphRoot, 'overlay');
       const layers = JSON.parse(await readFile(`${overlay}-layers/layers.json`, 'utf8')) as {
         id: string;
@@ -111,7 +111,7 @@ describe('the check of layers in a store of skopeo', function () {
       expect(await site.load({ verify: true })).to.deep.include({ loaded: 0 });
     });
 
-  it('loads at once what would reuse a broken layer of a load that a power failure ended', async () => {
+  it('loads an image whose layer a power failure broke', async () => {
     const overlay = join(store.graphRoot, 'overlay');
     const file = `${overlay}-images/images.json`;
     const images = JSON.parse(await readFile(file, 'utf8')) as { layer: string }[];

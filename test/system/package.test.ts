@@ -135,7 +135,7 @@ describe('npm run package', function () {
     expect((await run(alone('oc-adm_upgrade_bundle'), ['dance'], { env: bare })).code).to.equal(2);
   });
 
-  it('answers to kubectl what words may follow, by the name that kubectl calls for that', async () => {
+  it('completes words for kubectl, by the name that kubectl calls', async () => {
     await symlink('kubectl-adm_mirror_registry', alone('kubectl_complete-adm_mirror_registry'));
     const answer = await run(alone('kubectl_complete-adm_mirror_registry'), ['certs', 'r'], { env: bare });
     expect(answer).to.deep.equal({ code: 0, stdout: 'renew\n:4\n', stderr: '' });

@@ -143,7 +143,7 @@ describe('a mirror registry under podman', function () {
     expect((await call('rollback', '--no-restart')).code).to.equal(0);
   });
 
-  it('says what to allow when the policy of the host rejects images without a signature', async () => {
+  it('names the policy to change if the host rejects images without a signature', async () => {
     const policy = join(host.folder, 'policy.json');
     await writeFile(policy, '{"default": [{"type": "reject"}]}');
     await host.mount(policy, '/etc/containers/policy.json');

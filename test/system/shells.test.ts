@@ -170,7 +170,7 @@ for (const [shell, { file, command, before: first, after: last }] of Object.entr
       await type([['oc config use-context oth\t', 'oc config use-context other']]);
     });
 
-    it('completes what the cursor stands at, in quotes and behind other commands', async () => {
+    it('completes the word at the cursor, in quotes and behind other commands', async () => {
       await type([
         [`true; oc adm-upgrade-bundle inspect 'a b' -o wi\t`, `true; oc adm-upgrade-bundle inspect 'a b' -o wide`],
       ]);

@@ -25,7 +25,7 @@ describe('Archive beside GNU tar and bsdtar', function () {
     expect(accepted).to.be.lessThan(mutations / 2);
   });
 
-  it('accepts none of the headers that create never writes, alone or before what it does write', async () => {
+  it('accepts none of the headers that create never writes, alone or before others', async () => {
     const end = Buffer.alloc(1024);
     const attacks = Object.values(tarAttacks);
     const tars = attacks.flatMap((attack) => [

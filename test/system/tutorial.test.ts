@@ -27,7 +27,7 @@ describe('docs/tutorial.md', function () {
   });
   after(() => (folder ? rm(folder, { recursive: true, force: true }) : undefined));
 
-  it('starts what stays in such a way that the reader of a pipe need not wait for it', async () => {
+  it('starts background programs that do not hold a pipe open', async () => {
     const work = await mkdtemp(join(tmpdir(), 'tutorial-'));
     try {
       const script = `"$0" "$1" 2>&1 | tail -n 1; source tutorial/places; kill "$UPSTREAM" "$SITE"`;
@@ -40,7 +40,7 @@ describe('docs/tutorial.md', function () {
     }
   });
 
-  it('has commands that do, in their order, what it says', async () => {
+  it('has commands that give the printed results in their order', async () => {
     const blocks = [...page.matchAll(/^```(\w*)\n([^]*?)^```$/gm)];
     const script = blocks.filter(([, language]) => language === 'sh').map(([, , text]) => text);
     const shown = blocks

@@ -74,7 +74,7 @@ describe('a delta', () => {
     expect(code).to.equal(0);
   };
 
-  it('has a name of its own, and leaves out what the base has', async () => {
+  it('has a name of its own, and leaves out the content of the base', async () => {
     expect(basename(delta)).to.equal('upgrade-4.12.4-x86_64-from-4.12.3.tar');
     const complete = await readMetadata(full);
     expect(metadata.base).to.include({ version: '4.12.3', arch: 'x86_64', release: old.pullspec });
@@ -101,7 +101,7 @@ describe('a delta', () => {
     }
   });
 
-  it('fetches none of what it leaves out', async () => {
+  it('fetches no blob that it leaves out', async () => {
     const from = workshop.registry.requests.length;
     await workshop.make({ base });
     const paths = workshop.registry.requests.slice(from).map(({ path }) => path);
@@ -147,7 +147,7 @@ describe('a delta', () => {
     }
   });
 
-  it('shows what it saved', async () => {
+  it('shows the number of bytes that it saved', async () => {
     const words = await program('inspect', delta);
     expect(words.stdout, words.stderr).to.match(
       /Left out +\d+ KiB in \d+ blobs that 4\.12\.3 has: a delta, \d\d% smaller/,
@@ -215,7 +215,7 @@ describe('a delta', () => {
     expect(workshop.registry.content.repositories.has('alone')).to.equal(false);
   });
 
-  it('says without its base what the update needs of a cluster', async () => {
+  it('names the requirements of the update without its base', async () => {
     await using bundle = await openBundle(delta, makeContext());
     const fingerprints = [workshop.key.fingerprint];
     const trust = { keyrings: [], fingerprints, allowUnsigned: false, fetchFile: () => Promise.resolve(undefined) };

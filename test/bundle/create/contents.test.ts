@@ -108,14 +108,14 @@ describe('settleTasks', () => {
   const fail = (code: ConstructorParameters<typeof PluginError>[0], message: string): Promise<never> =>
     Promise.reject(new PluginError(code, message, { hint: 'Do something.' }));
 
-  it('gives a single failure its own code and hint, with what failed, for whom, and where', async () => {
+  it('gives a single failure its own code and hint, with the content, the image and the store', async () => {
     const all = [bringing('etcd', first, fail('not-found', 'gone')), bringing('cli', second, Promise.resolve())];
     const error = await failureOf(settleTasks(all, 2), 'not-found');
     expect(error.message).to.equal(`etcd: source registry.test/a: ${first}: gone`);
     expect(error.hint).to.equal('Do something.');
   });
 
-  it('names all that failed, each with its digest, and what several images need once', async () => {
+  it('names each failed blob with its digest, and shared blobs once', async () => {
     const [gone, corrupt] = [
       fail('not-found', 'gone'),
       fail('digest-mismatch', `registry.test/a: ${second} is corrupt`),

@@ -72,7 +72,7 @@ describe('a bundle with an OCI artifact', () => {
     }
   });
 
-  it('is a delta that leaves out what the base has of it', async () => {
+  it('is a delta without the content of the base', async () => {
     await using base = await makeBundle({ version: '4.12.3', components: ['etcd'], extraImages: [chart] });
     const { result } = await make({ version: '4.12.4', base: base.path });
     const left = result.metadata.base?.blobs.map(({ digest }) => digest);

@@ -84,7 +84,7 @@ describe('create against a registry that is wrong', () => {
       expect(blobBytes(workshop.registry)).to.equal(0);
     });
 
-    it('refuses what a tag leads to when the registry says itself that it is another', async () => {
+    it('refuses the manifest of a tag if the registry states another digest', async () => {
       const { stored, digest } = imageOf('release');
       stored.bytes = Buffer.concat([stored.bytes, Buffer.from(' ')]);
       await fails(/^error \([a-z-]+\): /m, /corrupt/, new RegExp(digest));

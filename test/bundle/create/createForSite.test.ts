@@ -61,7 +61,7 @@ describe('create --for', () => {
     return { metadata: bundle.metadata, path };
   };
 
-  it('leaves out what all nodes of the site have, and says how much', async () => {
+  it('leaves out the images that all nodes of the site have, and states their size', async () => {
     const file = await workshop.write('site.json', formatSiteReport(report));
     const { code, stdout, stderr } = await workshop.create({ for: file });
     expect(code, stderr).to.equal(0);
@@ -190,7 +190,7 @@ describe('create --for', () => {
       loaded = await load(path);
     });
 
-    it('leaves out what its nodes have of an image for several architectures', () => {
+    it('leaves out the parts of a manifest list that its nodes have', () => {
       expect(metadata.base?.images?.[image]).to.have.length(4);
     });
 
@@ -251,7 +251,7 @@ describe('create --for', () => {
       [ofOlder, ofSame] = [await warn(site), await warn({ ...site, version: '4.12.3' })];
     });
 
-    it('warns of what blocks an update to another minor version, with names', () => {
+    it('names the blockers of an update to another minor version', () => {
       expect(warningsIn(ofOlder)).to.deep.equal([
         'node/worker-0 is not ready',
         'clusterversion/version must not be updated to another minor version: etcd is too old',
@@ -267,7 +267,7 @@ describe('create --for', () => {
       );
     });
 
-    it('warns only of what blocks every update, if the minor version is the same', () => {
+    it('names only the blockers of every update if the minor version is the same', () => {
       expect(warningsIn(ofSame)).to.deep.equal(['node/worker-0 is not ready']);
     });
   });

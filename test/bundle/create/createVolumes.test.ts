@@ -109,7 +109,7 @@ describe('create --volume-size', () => {
     expect((await workshop.create(split)).stdout).to.match(/^Nothing to do/);
   });
 
-  it('replaces what a former run made in another form, and nothing of it stays', async () => {
+  it('replaces the files of an earlier run in another form', async () => {
     const forms = [
       [{}, 0],
       [split, 4],
@@ -148,7 +148,7 @@ describe('create --volume-size', () => {
     expect((await program('verify', path)).code).to.equal(0);
   });
 
-  it('takes away what was begun in another form', async () => {
+  it('removes unfinished files of another form', async () => {
     for (const changes of [{}, { 'volume-size': '200k' }]) {
       workshop.registry.fault(/GET .*\/blobs\//, { bytesPerSecond: 1_000_000 });
       const from = workshop.registry.requests.length;

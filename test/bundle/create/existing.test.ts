@@ -112,7 +112,7 @@ describe('create, again', () => {
     });
     beforeEach(() => cp(killed, workshop.output, { recursive: true }));
 
-    it('fetches only what is missing, and gives the same file', async () => {
+    it('fetches only missing blobs, and gives the same file', async () => {
       const missing = await missingBytes();
       const all = (await metadata()).blobs.reduce((sum, { size }) => sum + size, 0);
       expect(missing).to.be.below(all);
@@ -299,7 +299,7 @@ describe('create, again', () => {
   });
 
   describe('while another run is at it', () => {
-    it('refuses, says what to do, and does no harm to the other run', async () => {
+    it('refuses with advice, and leaves the other run alone', async () => {
       slowly();
       const first = workshop.create();
       await until(() => stat(workshop.bundle + suffixes.lock).catch(() => undefined));

@@ -89,7 +89,7 @@ describe('create from a real registry', function () {
     expect(tokens.requests.some(({ user }) => user === basicUser.username)).to.equal(true);
   });
 
-  it('gives what skopeo reads back with the digests that went in', async () => {
+  it('writes images that skopeo reads with the same digests', async () => {
     const context = makeContext();
     const { release } = workshop;
     const location = await openLocation({ kind: 'archive', path: workshop.bundle }, context);
@@ -173,7 +173,7 @@ describe('create --from-dir', () => {
     }
   });
 
-  it('takes what the unpacked bundle says for the repository of the release, unless another is given', async () => {
+  it('takes the repository of the release from the unpacked bundle, unless another is given', async () => {
     const from = { 'from-dir': await copy('renamed'), 'dry-run': true, format: 'json' } as const;
     const releaseOf = async (repository: string | undefined): Promise<string> => {
       const outcome = await workshop.create({ ...from, 'release-repository': repository });
@@ -194,7 +194,7 @@ describe('create --from-dir', () => {
     await rm(join(workshop.folder, '.docker'), { recursive: true });
   });
 
-  it('makes a bundle of what oc mirrored', async () => {
+  it('makes a bundle of a directory that oc mirrored', async () => {
     const { release, key } = workshop;
     const mirrored = join(workshop.folder, 'oc');
     const repositories = new Map([[releaseRepository, { manifests: new Map(), tags: new Map() }]]);
@@ -264,7 +264,7 @@ describe('create --from-dir', () => {
 });
 
 describe('create --idms-file', () => {
-  it('asks mirrors first, in their order, and the source for what they lack', async () => {
+  it('asks mirrors first, in their order, then the source', async () => {
     await using workshop = await openWorkshop();
     await using mirror = await startRegistry();
     const { release, registry } = workshop;
@@ -321,7 +321,7 @@ describe('create --idms-file', () => {
     expect(asked).to.have.lengthOf(1);
   });
 
-  it('names what it must not ask for without a mirror', async () => {
+  it('names the source that it must not contact without a mirror', async () => {
     await using workshop = await openWorkshop();
     const file = await workshop.write('idms.yaml', idms(workshop.registry.host));
     await expectFailure(await workshop.create({ 'idms-file': file }), workshop.output, [/^error \([a-z-]+\): /m]);

@@ -41,7 +41,7 @@ describe('checkSite', () => {
     expect(check('4.18', '4.18.20', '4.18.21')).to.deep.equal([]);
   });
 
-  it('names the acknowledgements that operators will require on the way, by what the site reported', () => {
+  it('names the acknowledgements that operators will require on the way, by the report of the site', () => {
     const gateConditions = { platform: 'VSphere', hasMirrorSets: true, managedBootImages: [] };
     const context = makeContext();
     const releases = ['4.20.9', '4.21.4', '4.22.1'].map((version, index, all) => {

@@ -82,7 +82,7 @@ describe('fillBundle', () => {
     expect(finished.sort()).to.deep.equal(contents.images.map(({ name }) => name).sort());
   });
 
-  it('fetches what failed, and no more, the next time', async () => {
+  it('fetches only the failed blobs the next time', async () => {
     const [broken] = contents.blobs.keys();
     const fault = registry.fault(new RegExp(`/blobs/${String(broken)}`), { flipByte: 3 }, { times: 1 });
     const first = await openWriter();
@@ -181,7 +181,7 @@ describe('layOutBundle', () => {
     }
   });
 
-  it('refuses before anything is fetched what no reader would take', () => {
+  it('refuses a bundle that no reader accepts before anything is fetched', () => {
     const previous = Array.from({ length: 200_000 }, () => '4.12.0-0.nightly'.padEnd(100, '0'));
     expect(() => layOutBundle({ ...facts, previous }, contentsOf(2), [])).to.throw(
       PluginError,

@@ -80,7 +80,7 @@ describe('inspectBundle', () => {
         inspection = await inspect(form === 'tar' ? made.path : directory);
       });
 
-      it('tells what the bundle is, and that nothing was verified', () => {
+      it('identifies the bundle, and says that nothing was verified', () => {
         const { version, digest, pullspec } = made.release;
         expect(inspection).to.include({
           form,
@@ -187,7 +187,7 @@ describe('inspectBundle', () => {
     expect(notes[1]).to.equal(`${second?.name ?? ''}: a blob is missing`);
   });
 
-  it('shows what there is of a tar that was cut short', async () => {
+  it('shows the present content of a truncated tar', async () => {
     const cut = join(made.folder, 'cut.tar');
     await writeFile(cut, await readFile(made.path));
     await truncate(cut, (await stat(cut)).size - 40_000);

@@ -54,11 +54,11 @@ describe('parseMetadata', () => {
     throw new Error('it was taken');
   };
 
-  it('reads what formatMetadata writes', () => {
+  it('reads the output of formatMetadata', () => {
     expect(parse({})).to.deep.equal({ ...metadata, size: 10 });
   });
 
-  it('refuses what is not JSON, or not an object', () => {
+  it('refuses a text that is not a JSON object', () => {
     expect(refusal(() => parseMetadata(Buffer.from('root:x:0:0'), 'x.tar'))).to.equal(
       'metadata.json in x.tar is not JSON: malformed at line 1, column 1',
     );

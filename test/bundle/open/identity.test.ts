@@ -25,7 +25,7 @@ describe('identifyBundle', () => {
   const identify = (path: string, context: TestContext = makeContext()): Promise<BundleIdentity> =>
     identifyBundle(path, { ...nobody, keyrings: [bundle.keyFile], fingerprints: [bundle.key.fingerprint] }, context);
 
-  it('is the same for a bundle and for what stands beside it', async () => {
+  it('is the same for a bundle and for the files beside it', async () => {
     const digest = await digestOfFile(bundle.path);
     const expected = { name: '4.19.4-x86-64', digest, version: '4.19.4', releaseDigest: bundle.release.digest };
     const { releaseDigest: _, ...noted } = expected;
@@ -134,7 +134,7 @@ describe('identifyBundle', () => {
     });
   });
 
-  it('refuses what says nothing about a bundle', async () => {
+  it('refuses a file that does not identify a bundle', async () => {
     const path = join(bundle.folder, 'strange.yaml');
     await writeFile(path, 'kind: ConfigMap\napiVersion: v1\n');
     await failureOf(identify(path), 'invalid-file');

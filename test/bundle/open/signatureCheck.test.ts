@@ -32,7 +32,7 @@ describe('a bundle of a release with an image policy', () => {
     );
   });
 
-  it('checks each image of a list, which is what a node pulls', async () => {
+  it('checks each image of a list, because nodes pull these', async () => {
     const { result } = await make({ files: imagePolicyFiles(), arch: 'multi', components: 1 });
     expect(result.policies?.map(({ name, outcome }) => `${name} ${outcome}`)).to.have.length(4);
     expect(result.policies?.every(({ outcome }) => outcome === 'verified')).to.equal(true);

@@ -49,7 +49,7 @@ describe('a bundle in volumes', () => {
     return (await verify(name)).problems.map(({ kind, subject, what }) => [kind, subject, what] as const);
   };
 
-  it('names its volumes in the metadata, and says what they are in the file beside them', async () => {
+  it('lists its volumes in the metadata and in the file beside them', async () => {
     const { metadata, digest } = made.result;
     expect(names.length).to.be.greaterThan(4);
     expect(metadata.size).to.equal(joined.length);

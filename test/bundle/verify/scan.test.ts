@@ -63,7 +63,7 @@ describe('scanContent', () => {
     expect(blobs.get(last.digest)?.fault).to.equal('truncated');
   });
 
-  it('takes an empty blob for what it is', async () => {
+  it('accepts an empty blob', async () => {
     const path = await repack(bundle.path, join(bundle.folder, 'empty.tar'), ({ files }) => {
       files.set(`${folder}/blobs/${digestOf('')}`, Buffer.alloc(0));
       files.set(`${folder}/blobs/${digestOf('x')}`, Buffer.alloc(0));

@@ -21,7 +21,7 @@ async function plan(options: BundleOptions = {}, trusted = true) {
 }
 
 describe('planUpdate', () => {
-  it('tells what an update asks of a cluster', async () => {
+  it('lists the requirements of an update', async () => {
     const { made, bundle, update } = await plan();
     const { version, arch, images, previous } = bundle.metadata;
     expect(update).to.deep.include({ path: made.path, version, arch, images, previous, distrust: undefined });

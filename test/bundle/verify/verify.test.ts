@@ -140,7 +140,7 @@ describe('verifyBundle', () => {
       expect(sortsOf(await checkFlipped(metadataPath, 'content', inBlobs))).to.deep.equal(['inconsistent metadata']);
     });
 
-    it('reports how many bytes of a truncated tar are good, and what is missing', async () => {
+    it('reports the number of good bytes of a truncated tar, and the missing blobs', async () => {
       const size = bundle.result.metadata.size;
       const copy = await rewrite(bundle.path, copyPath(), (bytes) => bytes.subarray(0, Math.floor(size * 0.65)));
       const report = await check(copy);
@@ -177,7 +177,7 @@ describe('verifyBundle', () => {
       expect(messagesOf(await check(copy))).to.include('metadata.json twice');
     });
 
-    it('compares the whole with .sha256 and with what else it is given', async () => {
+    it('compares the digest of the whole with .sha256 and with a given digest', async () => {
       const copy = await repack(bundle.path, copyPath(), ({ metadata }) => Object.assign(metadata, { tool: 'other' }));
       expect((await check(copy)).problems).to.deep.equal([]);
       await writeFile(
@@ -193,7 +193,7 @@ describe('verifyBundle', () => {
   });
 
   describe('for a tar of another tool', () => {
-    it('finds what no image needs', async () => {
+    it('finds blobs that no image needs', async () => {
       const content = Buffer.from('{"schemaVersion":2}');
       const report = await checkChanged(({ files }) => {
         files.set(`${folder}/blobs/${digestOf('spare')}`, Buffer.from('spare'));

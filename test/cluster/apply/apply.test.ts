@@ -67,7 +67,7 @@ describe('applyManifests', () => {
     expect(again.map(({ outcome }) => outcome)).to.deep.equal(['unchanged', 'unchanged', 'unchanged']);
   });
 
-  it('leaves objects that kubectl apply finds unchanged, and what others applied to shared objects', async function () {
+  it('leaves unchanged objects and the fields of other managers alone', async function () {
     requirePeer(this, 'kubectl');
     await start({ kinds: [updateServiceKind] });
     await using folder = await makeKubeconfigFolder();
@@ -220,7 +220,7 @@ describe('applyManifests', () => {
     expect(lost?.error?.message).to.contain('configmap/raced is being changed by another client');
   });
 
-  it('compares with what appears between reading and creating', async () => {
+  it('compares with an object that appears between reading and creating', async () => {
     await start();
     server.fault(({ method }) => {
       if (method !== 'POST' || stored('late')) return false;

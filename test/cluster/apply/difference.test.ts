@@ -19,7 +19,7 @@ const manifest = (fields: object, metadata: object = {}) => ({
 });
 
 describe('findDifferences', () => {
-  it('compares only what the manifest states', () => {
+  it('compares only the fields of the manifest', () => {
     const theirs = stored(
       { kind: 'UpdateService', spec: { replicas: 2, releases: 'r', defaulted: true }, status: { phase: 'Up' } },
       { labels: { added: 'yes' }, annotations: { by: 'somebody' } },
@@ -74,7 +74,7 @@ describe('findDifferences', () => {
     ]);
   });
 
-  it('takes no notice of what the server sets, of null, and of base64 in lines', () => {
+  it('ignores defaults of the server, null, and base64 in lines', () => {
     const bytes = randomBytes(60).toString('base64');
     const metadata = { creationTimestamp: null, resourceVersion: '1', uid: 'other', generation: 9, labels: null };
     const ours = manifest({ binaryData: { a: `${bytes.slice(0, 40)}\n${bytes.slice(40)}` }, data: null }, metadata);
@@ -93,7 +93,7 @@ describe('findDifferences', () => {
 });
 
 describe('mergeManifest', () => {
-  it('keeps what others added and the resourceVersion, and replaces data whole', () => {
+  it('keeps foreign fields and the resourceVersion, and replaces data whole', () => {
     const theirs = stored(
       { data: { a: '1', b: '1' }, binaryData: { c: 'AA==' }, immutable: false },
       { labels: { theirs: 'yes' }, finalizers: ['f'] },

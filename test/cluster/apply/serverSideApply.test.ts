@@ -44,7 +44,7 @@ describe('server-side apply', () => {
     await failureOf(apply([namespace, configMap({})]), 'not-found');
   });
 
-  it('refuses what is being deleted, and does not say that it is unchanged', async () => {
+  it('refuses an object that is being deleted, instead of calling it unchanged', async () => {
     const { cluster, context } = started;
     const held = withFinalizer(configMap({ a: 'b' }, 'default'));
     await cluster.create(held);

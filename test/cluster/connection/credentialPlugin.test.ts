@@ -47,7 +47,7 @@ describe('runCredentialPlugin', () => {
     expect(failure.message).to.contain('needs a terminal');
   });
 
-  it('ends one that hangs, although what it has started holds its output open', async () => {
+  it('ends one that hangs although its child holds the output open', async () => {
     const failure = await failureOf(run('sleep 5 & sleep 60', {}, { timeout: 200 }), 'bad-credentials-file');
     expect(failure.message).to.contain('sh did not end within 0.2 s');
     expect(failure.hint).to.contain('by hand');

@@ -172,7 +172,7 @@ describe('Session', () => {
       expect(failure.hint).to.contain('node-kubeconfigs').and.to.contain('“oc login” does not renew it');
     });
 
-    it('takes --token instead of what the kubeconfig has, and never shows either', async () => {
+    it('takes --token instead of the token of the kubeconfig, and never shows either', async () => {
       const server = await start(accepts('given'));
       const user = { exec: { command: 'absent', apiVersion: 'client.authentication.k8s.io/v1' }, token: 'filed' };
       const kubeconfig = await folder.write({ cluster: trusted(server), user });
@@ -297,7 +297,7 @@ describe('Session', () => {
     const plugin = (name: string, script: string) => folder.file(name, `#!/bin/sh\n${script}\n`, 0o755);
     const environment = { PATH: process.env['PATH'] };
 
-    it('runs a command beside the kubeconfig, with its arguments, variables and what it should know of the cluster', async () => {
+    it('runs a command beside the kubeconfig, with its arguments, variables and cluster info', async () => {
       const server = await start(accepts('from-plugin'));
       await plugin(
         'plugin',
@@ -355,7 +355,7 @@ describe('Session', () => {
       expect(await ask(kubeconfig, { environment })).to.equal('v1.27.3');
     });
 
-    it('says what went wrong: absent, failed, nonsense, another version', async () => {
+    it('names the failure: absent, failed, not JSON, another version', async () => {
       const server = await start(accepts('x'));
       await plugin('failing', 'echo "your session has ended" >&2; exit 3');
       await plugin('nonsense', 'echo token-that-leaks');

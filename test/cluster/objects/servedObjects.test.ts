@@ -29,7 +29,7 @@ describe('checkKinds', () => {
     return '';
   };
 
-  it('takes what configuration of a release consists of', () => {
+  it('accepts the kinds that releases have', () => {
     expect(refusalOf(...accepted.map(([apiVersion, kind]) => manifest(apiVersion, kind)))).to.equal('');
   });
 

@@ -4,7 +4,7 @@ import { platformStops } from '../../../lib/cluster/version/platformStops.ts';
 
 const page = new URL('../../../docs/how-to/check-a-cluster.md', import.meta.url);
 
-describe('the table of what blocks', () => {
+describe('platformStops', () => {
   it('has each place where the platform stops, with its source', async () => {
     const rows = (await readFile(page, 'utf8'))
       .split('\n')

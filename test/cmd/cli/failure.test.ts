@@ -81,7 +81,7 @@ describe('showFailure', () => {
     );
   });
 
-  it('says what an interrupted command keeps, and which command line resumes it', async () => {
+  it('names the kept content of an interrupted command, and the command line that resumes it', async () => {
     const interrupted = new PluginError('interrupted', 'the run was interrupted');
     const counts = { bytes: 1024, bytesTotal: 4096, images: 2, imagesTotal: 5 };
     const line = ['oc adm-upgrade-bundle', 'create', '-o', 'json', '--output=/media/my usb', '--to=', '', "it's"];

@@ -29,7 +29,7 @@ describe('the texts of helps', () => {
 });
 
 describe('the help of a command', () => {
-  it('begins with what its first example uses, and has no group that is too long to read', async () => {
+  it('begins with the options of its first example, and has no long group', async () => {
     const long: string[] = [];
     for (const { name, commands } of programs)
       for (const entry of commands) {
@@ -58,7 +58,7 @@ describe('the help of a command', () => {
     expect(wide).to.deep.equal([]);
   });
 
-  it('lists what DaemonSets run only with --all, and TAB does not offer it', async () => {
+  it('lists internal commands only with --all, and does not complete them', async () => {
     const [plugin] = programs;
     if (!plugin) throw new Error('there is no program');
     const helpFor = (...words: string[]): Promise<string> =>

@@ -263,7 +263,7 @@ describe('runProgram', () => {
       }
     });
 
-    it('as what happened and what to do, with exit code 1', async () => {
+    it('with its message and hint, and exit code 1', async () => {
       expect(await run('fail', 'plainly')).to.deep.equal({
         code: 1,
         stdout: '',

@@ -29,7 +29,7 @@ describe('chooseProgram', () => {
     }
   });
 
-  it('knows the name by which kubectl asks what words may follow', () => {
+  it('knows the name by which kubectl requests completions', () => {
     for (const name of ['kubectl_complete-adm_mirror_registry', 'oc_complete-adm_mirror_registry']) {
       expect(choose(name, 'st')).to.deep.equal(['oc adm-mirror-registry', 'st']);
       expect(isCompleter(['node', `/bin/${name}`])).to.equal(true);

@@ -38,7 +38,7 @@ describe('Progress', () => {
     expect(progress.line(2_000)).to.equal('Downloading   0%  0/4 B');
   });
 
-  it('counts what was there before as done, and not into the rate', () => {
+  it('counts present content as done, and not into the rate', () => {
     const progress = begin('Downloading', plan(100 * mebibyte, { present: 90 * mebibyte }), bytes(5 * mebibyte));
     expect(progress.line(1_000)).to.equal('Downloading  95%  95.0/100 MiB, 5.0 MiB/s, 1s left');
   });

@@ -51,7 +51,7 @@ describe('parseSize', () => {
     expect(parseSize('4G')).to.be.below(2 ** 32);
   });
 
-  it('refuses everything else, with what a size is', () => {
+  it('refuses everything else, and explains the format of sizes', () => {
     for (const text of ['', '0', '0.0001', '-1G', '4g', '3900m', '4 G', '1e9', '4Gib', 'G', '9999999T', '½G']) {
       try {
         expect.fail(`${text} is ${parseSize(text)}`);

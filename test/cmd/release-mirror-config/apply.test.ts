@@ -228,7 +228,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     expect(server.requests).to.have.length(0);
   });
 
-  it('applies nothing of a bundle or mirror directory by an unknown key, and nothing of what a forger put into a signature', async () => {
+  it('applies nothing that is signed by an unknown key or forged', async () => {
     await open();
     await mirroring.succeed(['--to-dir=mirror']);
     const bundle = await workshop.make();
@@ -329,7 +329,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     for (const args of [[], ['config', '-f', 'config']]) expect((await apply(...args)).code).to.equal(2);
   });
 
-  it('applies what a bundle has, and says what else is not there', async () => {
+  it('applies the objects of a bundle, and names the absent ones', async () => {
     await open();
     const bundle = await workshop.make();
     expect((await apply(bundle)).stdout).to.equal(`configmap/${nameOf()} created\n`);
@@ -468,7 +468,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     expect(await readdir(workshop.folder)).not.to.include('mirror');
   });
 
-  it('finds before images are copied what the user may not do, and which files cannot be written', async () => {
+  it('finds missing rights and unwritable files before images are copied', async () => {
     let forbidden = 'create imagedigestmirrorsets';
     await open({ allow: ({ verb, resource }) => `${verb} ${resource}` !== forbidden });
     const { registry } = workshop;
@@ -495,7 +495,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     expect(writes()).to.have.length(0);
   });
 
-  it('reports what was mirrored even if the cluster then denies access', async () => {
+  it('reports the mirrored images even if the cluster then denies access', async () => {
     await open();
     const refused = { answer: { status: 401, body: '{"kind":"Status","reason":"Unauthorized"}' } };
     server.fault(() => existsSync(mirroring.path('mirror/v2')), refused);
@@ -504,7 +504,7 @@ describe('oc adm-release-mirror-config and a cluster', () => {
     expect(stdout).to.contain('\nSuccess\n').and.contain('oc adm-release-mirror-config apply mirror/config');
   });
 
-  it('finds the image of a version by what the cluster knows, or by a graph', async () => {
+  it('finds the image of a version by the updates of the cluster, or by a graph', async () => {
     await open();
     const { release, signatures } = workshop;
     const version = server.find('config.openshift.io/v1', 'ClusterVersion', 'version');
@@ -634,7 +634,7 @@ describe('oc adm-release-mirror-config with the CA of a registry', () => {
     expect(advised.indexOf('additionalTrustedCA')).to.be.within(1, advised.indexOf('oc adm upgrade'));
   });
 
-  it('adds it to what the cluster trusts', () => {
+  it('adds it to the trusted CAs of the cluster', () => {
     expect(applied).to.contain('image/cluster configured\n').and.not.contain('To make the cluster trust');
     expect(first.keys).to.have.members(['updateservice-registry', registryKey()]);
     expect(first.spec).to.deep.equal({
@@ -647,7 +647,7 @@ describe('oc adm-release-mirror-config with the CA of a registry', () => {
     expect(repeated).to.contain('image/cluster unchanged\n');
   });
 
-  it('adds it to another ConfigMap of the cluster, and keeps what that has', () => {
+  it('adds it to another ConfigMap of the cluster, and keeps its content', () => {
     for (const { spec, keys } of later) {
       expect(spec).to.deep.equal({ additionalTrustedCA: { name: 'ours' } });
       expect(keys).to.have.members(['other.test..5000', 'updateservice-registry', registryKey()]);

@@ -78,7 +78,7 @@ describe('oc adm-release-mirror-config --channel', () => {
     expect(pushed?.has('4.12.6-x86_64')).to.equal(true);
   });
 
-  it('says what a channel has if nothing of it is in the range', async () => {
+  it('lists the versions of a channel if none is in the range', async () => {
     const to = ['--to-dir=mirror', graph, '--channel=stable-4.12'];
     expect(await mirroring.fail([...to, '--min=4.13.0'], 1, '')).to.match(
       /no release from 4\.13\.0 to 4\.12\.7.*\nhint: It has 4\.12\.4 to 4\.12\.7/,

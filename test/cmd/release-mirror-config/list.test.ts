@@ -178,7 +178,7 @@ describe('oc adm-release-mirror-config list', () => {
       });
     }
 
-    it('name what is wrong with the archive or the directory', async () => {
+    it('name the fault of the archive or the directory', async () => {
       expect((await find('4.12.3', '4.12.9', '--arch=s390x')).stderr).to.contain('has no release for s390x');
       for (const [text, message] of [
         ['to: 4.12.9', 'has no “to” or “from”'],
@@ -197,7 +197,7 @@ describe('oc adm-release-mirror-config list', () => {
     });
   });
 
-  it('says what is missing, and what an archive does not have', async () => {
+  it('names the missing option, and the lists that an archive lacks', async () => {
     for (const [args, code, message] of [
       ['versions', 2, 'needs --channel'],
       ['channels', 2, 'needs --version, or --graph-data'],

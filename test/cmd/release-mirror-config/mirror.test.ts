@@ -54,7 +54,7 @@ describe('oc adm-release-mirror-config', () => {
   };
   afterEach(() => workshop.close());
 
-  it('finds a version by its tag if no update graph answers, and names what replaces the graph if that fails', async () => {
+  it('finds a version by its tag if no update graph answers, and names alternatives if that fails', async () => {
     await open();
     const { registry, release, folder } = workshop;
     const source = 'quay.io/openshift-release-dev/ocp-release';
@@ -282,7 +282,7 @@ describe('oc adm-release-mirror-config', () => {
       );
     });
 
-    it('reads what oc wrote', async () => {
+    it('reads a directory that oc wrote', async () => {
       await open();
       const { release } = workshop;
       // As in oc: everything in one repository, with its tags.
@@ -399,7 +399,7 @@ describe('oc adm-release-mirror-config', () => {
       await pullWhole(`${to}@${single}`, mirroring.path('again'));
     });
 
-    it('puts there what oci-registry-client pulls as it is in the release', async () => {
+    it('pushes images that oci-registry-client pulls unchanged', async () => {
       await open({ release: { arch: 'multi', components: 2 } });
       const { release } = workshop;
       await mirroring.succeed([`--to=${site.host}/peer/release`, '--print-mirror-instructions=none']);
@@ -435,7 +435,7 @@ describe('oc adm-release-mirror-config', () => {
     });
   });
 
-  it('mounts what the registry has in another repository, and uploads it once', async () => {
+  it('mounts blobs from another repository, and uploads each once', async () => {
     await open();
     const { registry, release } = workshop;
     await mirroring.succeed([`--to=${registry.host}/site/release`]);
@@ -457,7 +457,7 @@ describe('oc adm-release-mirror-config', () => {
   });
 
   describe('in a dry run', () => {
-    it('tells image by image and file by file what would be done, and writes nothing', async () => {
+    it('lists each image and file that it would write, and writes nothing', async () => {
       await open();
       const { registry, release } = workshop;
       const args = [`--to=${registry.host}/site/release`, '--to-dir=mirror', '--dry-run'];
@@ -479,7 +479,7 @@ describe('oc adm-release-mirror-config', () => {
       expect(plain['mirrorSet']).to.include({ kind: 'ImageDigestMirrorSet' });
     });
 
-    it('prints what to put into a cluster and an install-config.yaml, as oc does', async () => {
+    it('prints the mirror sets and the part of install-config.yaml, as oc does', async () => {
       await open();
       const args = [`--to=${workshop.registry.host}/site/release`, '--print-mirror-instructions', 'Icsp', '--dry-run'];
       const stdout = await mirroring.succeed(args);
@@ -506,7 +506,7 @@ describe('oc adm-release-mirror-config', () => {
     });
   });
 
-  it('mirrors several releases and those on a path of updates, and what they share once', async () => {
+  it('mirrors several releases and those on a path of updates, and shared content once', async () => {
     await open();
     const { registry, release, signatures } = workshop;
     const next = buildRelease({ version: '4.12.5', registry: registry.host, components: 3 });

@@ -214,7 +214,7 @@ describe('oc adm-release-mirror-config prune', function () {
       await use(`--kubeconfig=${await folder.write({ cluster: { server: server.url } })}`);
     };
 
-    it('keeps what is in its history', async () => {
+    it('keeps the releases in its history', async () => {
       const run = { version: '4.12.3', state: 'Completed', image: `registry.test/x@${old.digest}`, startedTime: 'x' };
       await withCluster(
         [],

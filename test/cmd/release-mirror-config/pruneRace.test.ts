@@ -97,7 +97,7 @@ describe('oc adm-release-mirror-config prune, while a release is tagged', functi
         await site.addTo(repository, 'old');
       });
 
-      it('and tagged after the removal: copies again what is missing', async () => {
+      it('and tagged after the removal: copies the missing content again', async () => {
         const { code, stderr } = await prune();
         expect(code, stderr).to.equal(0);
         expect(await hasTag(old.tag)).to.equal(false);

@@ -30,7 +30,7 @@ describe('oc adm-upgrade-bundle diff', () => {
     return JSON.parse(stdout) as ReleaseDiff;
   };
 
-  it('lists the components that differ, and counts as new what a delta bundle has', async () => {
+  it('lists the components that differ, and counts the content of a delta bundle as new', async () => {
     const result = await compare(before, after);
     expect([result.from.version, result.to.version, result.unchanged]).to.deep.equal(['4.12.3', '4.12.4', 0]);
     const kinds = Map.groupBy(result.images, ({ kind }) => kind);
@@ -90,7 +90,7 @@ describe('oc adm-upgrade-bundle diff', () => {
     expect(page).not.to.match(/(?:src|href)=/);
   });
 
-  it('says what it takes of a text that is neither a bundle nor a release', async () => {
+  it('lists the accepted forms for a text that is neither a bundle nor a release', async () => {
     const { code, stderr } = await diff(before, 'nothing');
     expect(code).to.equal(1);
     expect(stderr)

@@ -106,7 +106,7 @@ describe('oc adm-upgrade-bundle doctor', () => {
     expect(text).to.match(/^ {2}skopeo +\S+\/bin\/skopeo {2}\(copies images into the image store\)$/m);
   });
 
-  it('tells the version of the agents in the cluster, and what to do about another one', async () => {
+  it('prints the version of the agents in the cluster, with advice if it differs', async () => {
     const own = await startApiServer({ openshift: '4.16.3' });
     try {
       own.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle' } });

@@ -97,7 +97,7 @@ const result: NodeDrill = {
 };
 
 describe('the report of a drill', () => {
-  it('names pods with owners and times, and what asked for which image', () => {
+  it('names pods with owners and times, and the client of each request for an image', () => {
     expect(formatDrills([result]).lines).to.deep.equal([
       'worker-0: failed (OpenShift 4.19.3, a reboot)',
       '1 of 2 pods ran again without a registry, the last after 61.5 s.',

@@ -115,7 +115,7 @@ describe('a dry run', () => {
     }
   });
 
-  it('on a server shows what the server refuses', async () => {
+  it('on a server shows refusals of the server', async () => {
     put('Upgrading', { hold: false });
     const { code, stderr } = await run('apply', `--digest=${String(digests[0])}`, '--hold', '--dry-run=server');
     expect(code).to.equal(1);

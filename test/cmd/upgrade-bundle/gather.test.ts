@@ -87,7 +87,7 @@ describe('oc adm-upgrade-bundle gather', () => {
     expect((await run(`--dest-dir=${folder}`)).stderr).to.contain('cannot be created as a new folder');
   });
 
-  it('writes one tar, and says what it could not read', async () => {
+  it('writes one tar, and lists the unreadable objects', async () => {
     await start(({ resource }) => resource !== 'poddisruptionbudgets' && resource !== 'pods/log');
     const path = join(kubeconfigs.folder, 'state');
     const { code, stdout, stderr } = await run(`--dest-dir=${path}`, '--tar');
@@ -101,7 +101,7 @@ describe('oc adm-upgrade-bundle gather', () => {
     expect((await readFile(`${path}.tar`, 'utf8')).includes('PodDisruptionBudget: ')).to.equal(true);
   });
 
-  it('prints what it redacted and how often, and with --review each redacted line and no tar', async () => {
+  it('prints the number of redactions by kind, and with --review each redacted line and no tar', async () => {
     await start();
     const folder = join(kubeconfigs.folder, 'the state');
     const { code, stdout, stderr } = await run(`--dest-dir=${folder}`, '--review');

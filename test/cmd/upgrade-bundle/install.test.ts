@@ -52,7 +52,7 @@ describe('oc adm-upgrade-bundle install', () => {
     return runProgram(folder, 'install', [kubeconfig, ...args]);
   };
 
-  it('says what it makes, how far the agents are, and what to do next', async () => {
+  it('lists the objects, the progress of the agents, and the next step', async () => {
     const { code, stdout, stderr } = await install(`--executable=${executable}`);
     expect(code, stderr).to.equal(0);
     expect(stdout).to.match(/^customresourcedefinition\/upgradebundles.upgrade-bundle.openshift.io created\n/);
@@ -119,7 +119,7 @@ describe('oc adm-upgrade-bundle install', () => {
     expect(site.server.objects.revision).to.equal(revision);
   });
 
-  it('lets the agents say on screens and by signals what its options say', async () => {
+  it('passes the options for screens and signals to the agents', async () => {
     const both = await install('--dry-run=client', '-o', 'yaml', '--console=off', '--signal=beep');
     expect(both.stdout).to.match(/^ +args:\n +- --console=off\n +- --signal=beep$/m);
     const usual = await install('--dry-run=client', '-o', 'yaml');
@@ -187,7 +187,7 @@ describe('oc adm-upgrade-bundle install', () => {
     expect(site.server.objects.revision).to.equal(revision);
   });
 
-  it('names the pod that is not ready, and what to do', async () => {
+  it('names the pod that is not ready, with advice', async () => {
     site.kubelets.troubles.set('worker-0', 'CreateContainerError');
     const installing = () => install(`--executable=${executable}`, '--timeout=3');
     const { code, stderr } = await runOutOfTime(3000, site.surveyed(2), installing);
@@ -197,7 +197,7 @@ describe('oc adm-upgrade-bundle install', () => {
     );
   });
 
-  it('does not send nodes what they cannot run', async () => {
+  it('does not send nodes an executable that they cannot run', async () => {
     const { code, stderr } = await install();
     expect(code).to.equal(2);
     expect(stderr).to.match(/^error \([a-z-]+\): nodes cannot run this program as it is here/m);

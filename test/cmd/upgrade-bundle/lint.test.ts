@@ -106,7 +106,7 @@ describe('oc adm-upgrade-bundle lint', () => {
     );
   });
 
-  it('reports only what an earlier release does not have', async () => {
+  it('reports only findings that an earlier release does not have', async () => {
     const result = await report(`${newer.path} --against=${older.path}`);
     expect(rulesOf(result)).to.deep.equal(['image-not-in-release new', 'image-by-tag new']);
     expect((await lint(`${older.path} --against=${newer.path}`)).code).to.equal(0);

@@ -48,7 +48,7 @@ describe('oc adm-upgrade-bundle preflight', () => {
     );
   });
 
-  it('shows what blocks in a table, what to do about it, and exits with 1', async () => {
+  it('shows blockers and advice in a table, and exits with 1', async () => {
     const always = { template: { spec: podSpec({ imagePullPolicy: 'Always' }) } };
     for (let index = 0; index < 12; index += 1) {
       server.put(workload('Deployment', `web-${index}`, 'shop', always));
@@ -76,7 +76,7 @@ describe('oc adm-upgrade-bundle preflight', () => {
       .and.to.contain('\nIgnored. What may happen:\n');
   });
 
-  it('refuses to ignore what is about trust, and checks that do not exist', async () => {
+  it('refuses to ignore blockers of trust, and unknown checks', async () => {
     for (const name of ['path', 'signatures:mirror/x', 'bundle'])
       expect((await preflight(`--ignore=${name}`)).stderr).to.contain('cannot be ignored: they are about trust');
     const { code, stderr } = await preflight('--ignore=everything');
@@ -95,7 +95,7 @@ describe('oc adm-upgrade-bundle preflight', () => {
     expect((await preflight()).code).to.equal(0);
   });
 
-  it('checks with --mirror what mirrors on the control plane need', async () => {
+  it('checks the needs of mirrors on the control plane with --mirror', async () => {
     const { code, stdout } = await preflight('--mirror');
     expect(code).to.equal(1);
     expect(stdout).to.match(
@@ -103,7 +103,7 @@ describe('oc adm-upgrade-bundle preflight', () => {
     );
   });
 
-  it('finds with --mirror what status says that a mirror lacks, also without the set of the mirrors', async () => {
+  it('finds images that a mirror lacks with --mirror, also without the mirror set', async () => {
     server.put(upgradeBundleDefinition());
     server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle-reports' } });
     const imageDigestMirrors = [{ source: 'quay.io/a', mirrors: ['localhost:9690/a', '192.0.2.5:9690/a'] }];

@@ -83,7 +83,7 @@ describe('push --apply-config', () => {
     expect(findCommands(pasted.stdout)).to.deep.equal([update]);
   });
 
-  it('counts what is missing in a dry run, and pushes and applies nothing', async () => {
+  it('counts missing blobs in a dry run, and pushes and applies nothing', async () => {
     const { revision } = server.objects;
     const dry = await push('--apply-config', '--dry-run=server', '-o', 'json');
     expect(dry.code, dry.stderr).to.equal(0);
@@ -108,7 +108,7 @@ describe('push --apply-config', () => {
     expect(registry.requests).to.deep.equal([]);
   });
 
-  it('keeps an object with other content and fails, and lists what was applied as JSON', async () => {
+  it('keeps an object with other content and fails, and lists the applied objects as JSON', async () => {
     const metadata = { name: nameOf(), namespace: 'openshift-config-managed' };
     server.put({ apiVersion: 'v1', kind: 'ConfigMap', metadata, binaryData: { [`${nameOf()}-1`]: 'b3RoZXI=' } });
     const { code, stdout, stderr } = await push('--apply-config', '-o', 'json');

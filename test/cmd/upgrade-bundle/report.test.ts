@@ -65,7 +65,7 @@ describe('report', () => {
     expect((await run('show', at('b.json'))).stderr).to.include('is not the report of an update');
   });
 
-  it('show says what to do about a wrong key, and about files that are something else or truncated', async () => {
+  it('show gives advice for a wrong key, and for files that are truncated or no reports', async () => {
     await put('a.json');
     const { site } = makeUpdateReport(key);
     await writeFile(at('site.json'), formatSiteReport(site));
@@ -110,7 +110,7 @@ describe('report', () => {
     expect(failed.stderr).to.match(/cannot be decrypted|more than/);
   }).timeout(60_000);
 
-  it('show reads the file of a partition, keeps its reports, and unpacks what they gathered', async () => {
+  it('show reads the file of a partition, keeps its reports, and unpacks their files', async () => {
     const region = Buffer.alloc(8 * 1024 * 1024);
     const gathered = [
       { path: 'objects/upgradebundle.json', content: '[]' },

@@ -87,7 +87,7 @@ describe('oc adm-upgrade-bundle retain', () => {
     expect((await retain(bundle.path, ...trust())).stdout).to.match(/^upgradebundle\/\S+ unchanged\n/);
   });
 
-  it('changes nothing when every mirror has the release, and repeats what one has lost', async () => {
+  it('changes nothing if every mirror has the release, and repairs a mirror that lost content', async () => {
     installMirrors();
     await retain(bundle.path, ...trust());
     complete();
@@ -109,7 +109,7 @@ describe('oc adm-upgrade-bundle retain', () => {
     expect(find()?.['status']).to.equal(undefined);
   });
 
-  it('repeats what a mirror cannot read, also if it has the release', async () => {
+  it('repairs unreadable content of a mirror, also if it has the release', async () => {
     installMirrors();
     await retain(bundle.path, ...trust());
     complete();

@@ -170,7 +170,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     expect(spec()).to.deep.include({ bundle: stated });
   });
 
-  it('allows a bundle by what stands beside it, and holds it', async () => {
+  it('allows a bundle by the file beside it, and holds it', async () => {
     const { code, stdout, stderr } = await run('apply', `${bundle.path}.yaml`, '--hold');
     expect(code, stderr).to.equal(0);
     expect(stderr).to.contain(
@@ -237,7 +237,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     );
   });
 
-  it('trusts what the agents trust, with and without options of its own', async () => {
+  it('trusts the keys of the agents, with and without options of its own', async () => {
     const { fingerprint } = bundle.key;
     const wanted = { fingerprints: [fingerprint], keyrings: [], allowUnsigned: false };
     putAgents(await gatherTrust(wanted, noTrust, makeContext()));
@@ -251,7 +251,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     expect((await run('apply', bundle.path, '--allow-unsigned')).stdout).to.contain(' unchanged\n');
   });
 
-  it('allows what a device of a node holds', async () => {
+  it('allows the bundle on a device of a node', async () => {
     const { stdout } = await run('apply', '--device=/dev/sdb', `--digest=${digest}`);
     const again = await run('apply', '--device=/dev/sdb', `--digest=${hexOf(digest)}`, '-o', 'json');
     const [, name] = /^upgradebundle\/(\S+) created\n/.exec(stdout) ?? [];
@@ -335,7 +335,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     expect((await run('status', '-o', 'yaml')).stdout).to.match(/^ {2}phase: Loading$/m);
   });
 
-  it('shows what mirrors serve and lack, also without an update', async () => {
+  it('shows the served and missing images of mirrors, also without an update', async () => {
     server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name: 'oc-upgrade-bundle-reports' } });
     const [progress] = nodes.map((each) => ({ ...each, phase: 'Loaded' as const }));
     const known = { requests: 57, lacking: ['a/b@sha256:c'] };
@@ -533,7 +533,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     expect(JSON.parse((await run('clean', '-o', 'json')).stdout)).to.deep.include(nothing);
   });
 
-  it('shows a pending abort first, and neither resumes nor applies what is to be aborted', async () => {
+  it('shows a pending abort first, and refuses to resume or apply that bundle', async () => {
     put('Detected', {}, true);
     const { code, stderr } = await run('abort');
     expect(code).to.equal(1);
@@ -561,7 +561,7 @@ describe('oc adm-upgrade-bundle apply, status, resume, abort and clean', () => {
     expect(stderr).to.equal('4.19.4-x86-64 is Loading\n');
   });
 
-  it('does not give up what has begun, and says what there is to do', async () => {
+  it('does not abort a started update, and prints the next steps', async () => {
     put('Upgrading');
     const { code, stderr } = await run('abort');
     expect(code).to.equal(1);

@@ -35,7 +35,7 @@ function format(nameOf: (role: string) => string, screen: { width: number; rows:
 }
 
 describe('the status of an update that is stuck', () => {
-  it('begins with what is wrong and the next step, and lists failed nodes first', () => {
+  it('begins with the failure and the next step, and lists failed nodes first', () => {
     const { text } = format((role) => role, { width: Infinity, rows: Infinity });
     const { lines } = new Lines(text);
     expect(lines.slice(0, 4)).to.deep.equal([

@@ -25,7 +25,7 @@ describe('oc adm-upgrade-bundle uninstall', () => {
   const uninstall = (...args: string[]): Promise<Execution> =>
     runProgram(kubeconfigs.folder, 'uninstall', [kubeconfig, ...args]);
 
-  it('lists what it would remove, then what it has removed', async () => {
+  it('lists the objects to remove, then the removed ones', async () => {
     const tried = await uninstall('--dry-run');
     expect(tried.code, tried.stderr).to.equal(0);
     expect(tried.stdout).to.match(/^daemonset\/controller deleted \(dry run\)\ndaemonset\/agent deleted \(dry run\)\n/);
@@ -43,7 +43,7 @@ describe('oc adm-upgrade-bundle uninstall', () => {
     expect((await uninstall()).stdout).to.equal('There is nothing to remove.\n');
   });
 
-  it('says what stays when it does not wait', async () => {
+  it('names the files that stay if it does not wait', async () => {
     const { stderr } = await uninstall('--wait=false');
     expect(stderr).to.equal('warning: /var/lib/oc-upgrade-bundle stays on the nodes\n');
   });

@@ -62,7 +62,7 @@ describe('verify', () => {
     expect(code).to.equal(0);
   });
 
-  it('says that a bundle is good, who signed it, and what its digest is', async () => {
+  it('prints the result, the signer and the digest of a bundle', async () => {
     const { code, stdout, stderr } = await verify([bundle.path, ...trust]);
     expect(stderr).to.equal('');
     expect(code).to.equal(0);
@@ -141,7 +141,7 @@ describe('verify', () => {
     expect(allowed.stderr).to.match(/^warning: /);
   });
 
-  it('says what there is in place of a bundle that is not there', async () => {
+  it('names the existing file in place of a missing bundle', async () => {
     const misspelt = await verify([at('upgrade-4.12.4.tar')]);
     expect(misspelt.code).to.equal(1);
     expect(misspelt.stderr)

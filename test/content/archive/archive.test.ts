@@ -104,7 +104,7 @@ describe('Archive', () => {
     await failureOf(archive.read(`v2/a/blobs/${digest}`), 'not-readable');
   });
 
-  it('reads what GNU tar packs from a folder, folders and a leading ./ included', async function () {
+  it('reads tars of GNU tar, with folders and a leading ./', async function () {
     requirePeer(this, 'tar');
     const folder = await makeFolder();
     cleanups.push(() => removeFolder(folder));
@@ -312,7 +312,7 @@ describe('Archive', () => {
   });
 
   describe('on something larger than the tar', () => {
-    it('ignores what follows', async () => {
+    it('ignores bytes after the end', async () => {
       const whole = makeTarFile(entries);
       const archive = await openTar(await write(Buffer.concat([whole, Buffer.alloc(5000, 'old data')])));
       expect(archive.size).to.equal(whole.length);

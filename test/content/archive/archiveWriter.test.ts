@@ -199,7 +199,7 @@ describe('ArchiveWriter', () => {
       expect((await readFile(path)).equals(whole)).to.equal(true);
     });
 
-    it('pushes only what is missing', async () => {
+    it('pushes only missing blobs', async () => {
       const done = await pushSome(await openWriter());
       const writer = await goOn();
       await writer.push(done, () => Promise.reject(new Error('nobody may ask')));
@@ -365,7 +365,7 @@ describe('ArchiveWriter', () => {
       await failureOf(openWriter(), 'not-writable');
     });
 
-    it('takes no space twice from what an earlier run has begun', async function () {
+    it('counts the space of an unfinished run once', async function () {
       const small = await mount(this, '-t', 'tmpfs', '-o', 'size=600k', 'tmpfs');
       const at = join(small, 'upgrade.tar');
       const writer = await openWriter(layout, at);

@@ -59,7 +59,7 @@ describe('copyImages', () => {
     expect((await readdir(destinationAt('blobs'))).sort()).to.deep.equal((await readdir(sourceAt('blobs'))).sort());
   });
 
-  it('moves what many images share once', async () => {
+  it('moves shared content once', async () => {
     await copyImages(images, openDestination(), {}, context);
     const bytes = context.events.map((event) =>
       event.kind === 'bytes' && event.digest === base.digest ? event.bytes : 0,
@@ -74,7 +74,7 @@ describe('copyImages', () => {
     expect(names).to.have.members(images.map(({ name }) => name));
   });
 
-  it('skips what the destination has, with all that is below it', async () => {
+  it('skips present content of the destination, with everything below it', async () => {
     await copyImages(images, openDestination(), {}, context);
     const again = makeContext();
     await copyImages(images, openDestination(), {}, again);
@@ -84,7 +84,7 @@ describe('copyImages', () => {
     expect(kinds).to.not.include.members(['bytes']);
   });
 
-  it('stores what a manifest points to before the manifest, and the tag last', async () => {
+  it('stores blobs before their manifest, and the tag last', async () => {
     const stored: string[] = [];
     const watched = makeContext((event) => {
       if (event.kind !== 'stored') return;
@@ -111,7 +111,7 @@ describe('copyImages', () => {
     await expectWhole();
   });
 
-  it('resumes after an interruption, and copies only what is missing', async () => {
+  it('resumes after an interruption, and copies only missing content', async () => {
     let stored = 0;
     const interrupted = makeContext((event) => {
       if (event.kind === 'stored' && ++stored === 5) interrupted.interrupt();
@@ -186,7 +186,7 @@ describe('copyImages', () => {
     expect(await openDestination().tags()).to.deep.equal([]);
   });
 
-  it('blames the destination for what it refuses', async () => {
+  it('blames the destination for its refusals', async () => {
     const destination = openDestination();
     destination.tag = () => Promise.reject(new PluginError('server-error', 'no tags today'));
     const error = await failureOf(copyImages(images.slice(0, 1), destination, {}, context), 'server-error');

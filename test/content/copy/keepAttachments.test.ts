@@ -72,7 +72,7 @@ describe('keepAttachments', () => {
     expect(await keepAttachments([attachment()], destination)).to.deep.equal([]);
   });
 
-  it('replaces what it cannot join: a list, and a signature whose content is gone', async () => {
+  it('replaces attachments that it cannot join: a list, and a signature without content', async () => {
     await storeLayer('theirs');
     const list = { schemaVersion: 2, mediaType: mediaTypes.ociIndex, manifests: [] };
     await store(mediaTypes.ociIndex, Buffer.from(JSON.stringify(list)));

@@ -26,7 +26,7 @@ describe('describeWriteError', () => {
     expect(of('EFBIG')).to.include({ code: 'not-writable' }).and.have.property('hint').that.contains('FAT32');
   });
 
-  it('says what cannot be written, and why', () => {
+  it('names the file that cannot be written, and the cause', () => {
     for (const code of ['EACCES', 'EROFS', 'EPERM', 'ENOENT', 'EISDIR', 'ERR_FS_EISDIR', 'EIO']) {
       const error = of(code) as PluginError;
       expect(error).to.include({ code: 'not-writable' });
@@ -42,7 +42,7 @@ describe('describeWriteError', () => {
 });
 
 describe('checkSpace', () => {
-  it('is content with what fits, and names both sizes of what does not', async () => {
+  it('accepts content that fits, and names both sizes otherwise', async () => {
     const path = join(tmpdir(), 'upgrade.tar');
     await checkSpace(path, 1);
     await checkSpace(path, -1);

@@ -134,7 +134,7 @@ describe('RootFolder', () => {
     expect(await folder.sizeOf('a/b/file')).to.equal(7);
   });
 
-  it('never reads what a link leads to, however often file and link take turns', async () => {
+  it('never reads the target of a link, however often file and link take turns', async () => {
     await symlink(join(outside, 'secret'), at('link'));
     await symlink(outside, at('out'));
     await writeFile(at('a/b/secret'), 'content');

@@ -55,7 +55,7 @@ describe('readSmallFile', () => {
       expect(error.message).to.equal(`${path} is a pipe without a writer`);
     });
 
-    it('reads what another process writes slowly', async () => {
+    it('reads a pipe that another process writes slowly', async () => {
       const path = makePipe('busy');
       // Opened for reading and writing, the pipe has a writer before a reader.
       const writer = spawn('sh', [

@@ -76,7 +76,7 @@ describe('Certificates', () => {
     expect(await greet(certificates({ certificateAuthority: authority.certificateFile }))).to.equal('undefined');
   });
 
-  it('trusts a server’s own certificate when that is what it is given', async () => {
+  it('trusts a server’s own certificate if it is given', async () => {
     expect(await greet(certificates({ certificateAuthority: own.certificateFile }))).to.equal('undefined');
   });
 

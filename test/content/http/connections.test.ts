@@ -89,7 +89,7 @@ describe('Connections', () => {
     expect(server.requests[0]?.bytesSent).to.be.below(2 ** 28);
   });
 
-  it('hands a body over in chunks, and what the receiver throws back', async () => {
+  it('passes a body on in chunks, and errors of the receiver back', async () => {
     const server = await start();
     server.fault(/./, { answer: { status: 200, body: generatedBody(1_000_000) } });
     const connections = connect();
@@ -170,7 +170,7 @@ describe('Connections', () => {
     expect(await sending.catch((error: unknown) => error)).to.have.property('message', 'the cable is out');
   });
 
-  it('tells of each request what became of it, once, without secrets', async () => {
+  it('reports the result of each request once, without secrets', async () => {
     const server = await start();
     const { host } = server;
     server.fault(/x/, ok);
@@ -388,7 +388,7 @@ describe('Connections', () => {
       expect(proxy.seen).to.deep.equal(['CONNECT registry.test:443', 'GET http://registry.test/v2/']);
     });
 
-    it('says what a proxy refuses, without its credentials, and as nothing that another attempt may not meet', async () => {
+    it('reports a refusal of a proxy without its credentials, as a permanent error', async () => {
       const proxy = await startProxy();
       closing.push(proxy.stop);
       const ask = (): Promise<string> => {

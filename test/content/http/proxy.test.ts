@@ -105,7 +105,7 @@ describe('proxyFor', () => {
     );
   });
 
-  it('says of a SOCKS proxy what goes instead', () => {
+  it('names the alternative to a SOCKS proxy', () => {
     for (const value of ['socks5://user:secret@proxy:1080', 'socks5h://proxy', 'SOCKS4://proxy:1']) {
       expect(() => proxyFor(new URL('https://quay.io/'), { HTTPS_PROXY: value }))
         .to.throw('HTTPS_PROXY names a SOCKS proxy: only http and https proxies are supported')

@@ -26,7 +26,7 @@ describe('RequestLimiter', () => {
     expect(taken).to.have.length(3);
   });
 
-  it('keeps one slot for what uploads may read', async () => {
+  it('keeps one slot for reads of uploads', async () => {
     const taken = await takeAll(new RequestLimiter(3), ['upload', 'upload', 'upload', 'plain', 'plain']);
     expect(taken.map(({ kind }) => kind)).to.deep.equal(['upload', 'upload', 'plain']);
   });

@@ -186,7 +186,7 @@ describe('Sockets', () => {
     expect(server.accepted).to.equal(2);
   });
 
-  it('keeps what follows a body, at once or later, out of the next answer', async () => {
+  it('keeps bytes after a body out of the next response', async () => {
     const evil = 'HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil';
     const good = 'HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood';
     const server = await startRaw([`${good}${evil}`], [good, evil], [good]);
@@ -246,7 +246,7 @@ describe('Sockets', () => {
     expect(server.seen).to.have.length(2);
   });
 
-  it('fails when the connection is cut in a body, after handing over what came', async () => {
+  it('fails if the connection ends in a body, after it has passed on the received bytes', async () => {
     const server = await start();
     const answer = { status: 200, body: generatedBody(500_000) };
     server.fault(/reset/, { answer, cut: { after: 300_000, how: 'reset' } });
@@ -353,7 +353,7 @@ describe('Sockets', () => {
     expect(server.requests).to.have.length(2);
   });
 
-  it('leaves what it cannot read to the other way of Connections, which hands each byte over once', async () => {
+  it('leaves unsupported responses to the other client, which passes on each byte once', async () => {
     const server = await start();
     const body = generatedBody(500_000);
     server.fault(/chunked/, { answer: { status: 200, body }, chunked: true });

@@ -59,7 +59,7 @@ describe('FallbackSource', () => {
     await Promise.all([mirror.stop(), source.stop()]);
   });
 
-  it('tells of the doubt about what the mirrors lack when the repository itself cannot be asked, and then only', async () => {
+  it('reports unreachable mirrors only if the repository itself cannot be asked', async () => {
     const reasons: string[] = [];
     const { host: silent } = source;
     const { connections: own, transport } = connect();
@@ -158,7 +158,7 @@ describe('firstSuccess', () => {
     expect({ answer, asked }).to.deep.equal({ answer: 1, asked: ['host-a', 'host-b'] });
   });
 
-  it('says what they all said, with the code of the last', async () => {
+  it('has the messages of all, and the code of the last', async () => {
     const { error } = await asking('denied', 'not-found', 'digest-mismatch');
     expect(error).to.include({
       code: 'digest-mismatch',

@@ -327,7 +327,7 @@ describe('DownloadThreads', () => {
 });
 
 describe('toPlainError and fromPlainError', () => {
-  it('carry an error from one thread to another, with what may be done about it', () => {
+  it('carry an error from one thread to another, with its hint', () => {
     const error = new PluginError('denied', 'no', { hint: 'ask', cause: new Error('secret') });
     const plain = structuredClone(toPlainError(error));
     expect(plain).to.deep.equal({ code: 'denied', message: 'no', hint: 'ask' });

@@ -183,7 +183,7 @@ describe('Transport', () => {
       expect(server.requests).to.have.length(4);
     });
 
-    it('does not try again what cannot succeed', async () => {
+    it('does not retry a permanent error', async () => {
       const server = await start();
       const transport = await open(server);
       for (const [status, code] of [
@@ -626,7 +626,7 @@ describe('Transport', () => {
         await failureOf(read(await open(server), server), 'server-error');
       });
 
-      it('says what a repository does not have', async () => {
+      it('names the missing content of a repository', async () => {
         const server = await start();
         server.content.blobs.delete(digest);
         const error = await failureOf(read(await open(server), server), 'not-found');
@@ -636,7 +636,7 @@ describe('Transport', () => {
     });
   }
 
-  it('throws at once what a receiver throws', async () => {
+  it('throws errors of a receiver at once', async () => {
     const server = await start();
     const broken = Object.assign(new Error('no space left'), { code: 'ENOSPC' });
     const failing = (await open(server)).download(blob(server), bytes.length, 0, () => {

@@ -221,7 +221,7 @@ describe('BlobUpload', () => {
     }
   });
 
-  it('does not try again what cannot be read', async () => {
+  it('does not retry an upload whose source cannot be read', async () => {
     const credentials = new Credentials({ environment: {}, home: '/nonexistent' });
     const tokens = new Tokens(credentials, connections, context, { insecure: true });
     const transport = new Transport(connections, tokens, context, { insecure: true, baseDelay: 1 });

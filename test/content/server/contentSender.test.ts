@@ -102,7 +102,7 @@ describe('ContentSender', () => {
     expect(Math.max(...written)).to.equal(64 * 1024);
   });
 
-  it('lets the check see every chunk with what is left, and breaks off before the last one if it throws', async () => {
+  it('gives the check every chunk and the rest, and stops before the last one if it throws', async () => {
     const seen: number[] = [];
     const check = (part: Buffer, left: number): void => {
       seen.push(part.length);

@@ -190,7 +190,7 @@ describe('serveContent', () => {
     });
   });
 
-  it('answers 404 in the protocol’s words for what it does not have', async () => {
+  it('answers 404 in the protocol’s words for missing content', async () => {
     const nobody = `sha256:${'0'.repeat(64)}`;
     const expected = {
       '/v2/other/manifests/1.0-x86_64': 'NAME_UNKNOWN',

@@ -12,7 +12,7 @@ import { addReferrersTag, addSupplements, attachmentTag } from '../../support/re
 
 const repository = 'team/app';
 
-describe('what is attached to images', () => {
+describe('attachments of images', () => {
   let registry: TestRegistry;
   let provider: ReleaseProvider;
   afterEach(async () => {

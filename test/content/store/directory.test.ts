@@ -88,7 +88,7 @@ describe('Directory', () => {
     expect(await modeOf(at('blobs'))).to.equal(await modeOf(join(root, 'folder')));
   });
 
-  it('reads what oc wrote on Windows', async () => {
+  it('reads a directory that oc wrote on Windows', async () => {
     await layOutAsOc(root, sample.content, '-');
     const directory = openDirectory();
     expect((await directory.resolve('1.0-x86_64')).digest).to.equal(sample.image.digest);
@@ -199,7 +199,7 @@ describe('Directory', () => {
     expect(await readdir(at('blobs'))).to.deep.equal([]);
   });
 
-  it('removes what a writer that is gone left, and nothing of one that is at work', async () => {
+  it('removes files of an ended writer, and none of a running one', async () => {
     await mkdir(at('blobs'), { recursive: true });
     const mine = partialName('mine');
     const gone = mine.replace('mine', 'gone').replace(`-${process.pid}-`, '-999999999-');

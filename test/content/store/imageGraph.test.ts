@@ -55,7 +55,7 @@ describe('an image graph', () => {
     expect(source.fetched).to.have.length(6).and.to.have.length(new Set(source.fetched).size);
   });
 
-  it('lacks what cannot be read if errors are taken', async () => {
+  it('lacks unreadable content if errors are handled', async () => {
     const source = await open();
     const [one, two] = roots.map(({ digest }) => digest);
     const broken = {

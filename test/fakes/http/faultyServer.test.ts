@@ -79,7 +79,7 @@ describe('FaultyServer', () => {
     await server.stop();
   });
 
-  it('answers with what was planned, as often as was planned', async () => {
+  it('answers as planned, as often as planned', async () => {
     const fault = server.fault(
       /^GET .*file/,
       { answer: { status: 429, headers: { 'retry-after': '1' }, body: 'slow' } },
@@ -237,7 +237,7 @@ describe('startSignatureServer', () => {
 });
 
 describe('startContentHost', () => {
-  it('serves what a registry redirects to, without credentials', async () => {
+  it('serves the targets of redirects without credentials', async () => {
     const body = Buffer.from('a layer');
     const content = emptyContent();
     content.blobs.set(digestOf(body), body);
@@ -258,7 +258,7 @@ describe('startContentHost', () => {
 });
 
 describe('Uploads', () => {
-  it('keeps what came before the connection broke, and refuses large bodies as planned', async () => {
+  it('keeps the bytes before the connection broke, and refuses large bodies as planned', async () => {
     await using registry = await startRegistry();
     const begun = await get(`${registry.url}/v2/a/b/blobs/uploads/`, { method: 'POST' });
     const location = begun.headers.location ?? '';

@@ -43,7 +43,7 @@ describe('TestApiServer', () => {
   const apply = (manager: string, object: object, query = '') =>
     send('PATCH', `${base}/shared?fieldManager=${manager}${query}`, object, 'application/apply-patch+yaml');
 
-  it('asks for the right to a status, and to create what is applied', async () => {
+  it('requires the rights to write a status, and to create applied objects', async () => {
     const rights = new Set(['patch clusterversions/status', 'patch configmaps']);
     const allow = ({ verb, resource }: Attempt): boolean => rights.has(`${verb} ${resource}`);
     await server.stop();
@@ -128,7 +128,7 @@ describe('TestApiServer', () => {
     expect((await send('PATCH', `${base}/x`, {}, 'text/plain')).status).to.equal(415);
   });
 
-  it('keeps the revision of what a write does not change', async () => {
+  it('keeps the revision of an object that a write does not change', async () => {
     const before = server.put(configMap('x', { data: { a: '1' } })).metadata.resourceVersion;
     const { body } = await send('PUT', `${base}/x`, configMap('x', { data: { a: '1' } }));
     expect(body.metadata.resourceVersion).to.equal(before);
@@ -168,7 +168,7 @@ describe('TestApiServer', () => {
     expect((await send('PUT', path, spec.body)).status).to.equal(422);
   });
 
-  it('keeps what has finalizers until they are gone, and empties namespaces', async () => {
+  it('keeps objects with finalizers until these are gone, and empties namespaces', async () => {
     server.put(configMap('x', {}, { finalizers: ['test/hold'] }));
     await send('DELETE', `${base}/x`);
     expect(server.find('v1', 'ConfigMap', 'x')?.metadata['deletionTimestamp']).to.be.a('string');

@@ -138,7 +138,7 @@ describe('startRegistry', () => {
       expect(registry.uploads.count).to.equal(0);
     });
 
-    it('refuses a blob that is not what its digest says', async () => {
+    it('refuses a blob with another digest', async () => {
       await start();
       const put = await fetch(locationOf(await begin(), `&digest=${digest}`), { method: 'PUT', body: 'others' });
       expect(put.status).to.equal(400);
@@ -172,7 +172,7 @@ describe('startRegistry', () => {
       expect(registry.hasBlob('team/new', image.config)).to.equal(false);
     });
 
-    it('refuses a manifest before what it needs, and one that is not what its digest says', async () => {
+    it('refuses a manifest before its blobs, and one with another digest', async () => {
       await start();
       const manifest = repositoryOf(registry.content, 'team/app').manifests.get(image.manifest);
       const body = manifest?.bytes.toString() ?? '';

@@ -25,7 +25,7 @@ describe('startTokenServer', () => {
     await server.stop();
   });
 
-  it('gives a token for what was asked', async () => {
+  it('gives a token for the requested scope', async () => {
     await start({ expiresIn: 60 });
     const response = await ask({ scope }, basicAuthorization('user', 'secret'));
     const { token, access_token, expires_in } = (await response.json()) as Record<string, string>;

@@ -85,7 +85,7 @@ describe('planMirror and runMirror', () => {
       expect(names).to.have.members(['release', ...release.images.keys()]);
     });
 
-    it(`skips what a ${kind} has, and knows it before`, async () => {
+    it(`skips the content of a ${kind}, and plans it before`, async () => {
       await open();
       const measure = async () => measureMirror(await planMirror(listImages(to()), context), openStore);
       const nothing = await measure();
@@ -173,7 +173,7 @@ describe('planMirror and runMirror', () => {
     expect((await failureOf(mirror(`${site.host}/site/release`), 'denied')).message).to.match(/^destination\b/);
   });
 
-  it('moves what several repositories need only once', async () => {
+  it('moves shared content of several repositories once', async () => {
     await open();
     const result = await mirror(`${site.host}/site/\${component}`);
     expect(result.blobs.copied).to.equal(blobCount());

@@ -20,7 +20,7 @@ describe('the disk floor', () => {
     expect((await measureDisk(folder, 5)).floor).to.equal(5);
   });
 
-  it('keeps work from beginning, with what to do', async () => {
+  it('keeps work from beginning, with advice', async () => {
     let began = false;
     const work = (): Promise<void> => {
       began = true;
@@ -49,7 +49,7 @@ describe('the disk floor', () => {
     await failureOf(stayAboveFloor(place, 1, makeContext(), work), 'disk-full');
   });
 
-  it('leaves an interruption what it is', async () => {
+  it('passes an interruption on unchanged', async () => {
     const context = makeContext();
     const work = stayAboveFloor(folder, 0, context, ({ signal }) => sleep(60_000, undefined, { signal }));
     context.interrupt();

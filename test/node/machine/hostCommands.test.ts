@@ -22,7 +22,7 @@ describe('HostCommands.exists', () => {
     return new HostCommands({ podman, systemctl: 'systemctl', environment: process.env, signal }, 'system');
   };
 
-  it('is false for what podman does not have', async () => {
+  it('is false for images that podman does not have', async () => {
     expect(await (await podmanThat('exit 1')).exists('image', 'a')).to.equal(false);
     const inspecting = await podmanThat(
       'echo "Error: no secret with name or id \\"a\\": no such secret" >&2; exit 125',

@@ -42,7 +42,7 @@ describe('NodeSignal, with files in the place of the devices', () => {
     expect([await read(led, 'trigger'), await read(led, 'brightness')]).to.deep.equal(['kbd-numlock', '0']);
   });
 
-  it('ends at its start what an agent that was killed has left', async () => {
+  it('ends the signal of a killed agent at its start', async () => {
     const led = await addLed('input4::capslock', 'none kbd-capslock [timer]');
     await new NodeSignal(host(), 'led').give('quiet', context);
     expect([await read(led, 'trigger'), await read(led, 'brightness')]).to.deep.equal(['kbd-capslock', '0']);

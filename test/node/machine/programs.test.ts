@@ -43,7 +43,7 @@ describe('runProgram', () => {
     expect(stdout).to.equal('19\n');
   });
 
-  it('ends it when the context is interrupted, and waits for its end, but not for what it started', async () => {
+  it('ends it if the context is interrupted, and waits for it, but not for its children', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'program-'));
     const [go, held] = [await openPipe(join(folder, 'go')), await openPipe(join(folder, 'held'))];
     try {

@@ -99,7 +99,7 @@ describe('parseBlockDevices', () => {
     expect(part && isOpen(part, false)).to.equal(false);
   });
 
-  it('reads what is opened from a USB drive or named: LUKS, LVM, multipath, and types that lsblk does not know', () => {
+  it('reads opened devices of USB drives: LUKS, LVM, multipath, and types that lsblk does not know', () => {
     const openBelow = (disk: object, type: string): boolean[] => {
       const child = { name: '/dev/mapper/x', kname: '/dev/dm-0', type, size: 5, rm: false };
       const listed = { name: '/dev/sdb', kname: '/dev/sdb', type: 'disk', size: 5, ...disk, children: [child] };
@@ -113,7 +113,7 @@ describe('parseBlockDevices', () => {
     }
   });
 
-  it('reads what older ones print: texts for numbers and truths', () => {
+  it('reads the output of older versions: strings for numbers and booleans', () => {
     const json =
       '{"blockdevices": [{"name":"/dev/sdb", "kname":"/dev/sdb", "type":"disk", "rm":"1", "hotplug":"0", "size":"1000", "tran":null, "mountpoint":""}]}';
     expect(parseBlockDevices(json)).to.deep.equal([
@@ -134,7 +134,7 @@ describe('parseBlockDevices', () => {
     expect(parseBlockDevices('{}')).to.deep.equal([]);
   });
 
-  it('lists once what stands upon several', () => {
+  it('lists a device on several disks once', () => {
     const child = { name: '/dev/md0', kname: '/dev/md0', type: 'raid1', size: 5 };
     const disks = ['/dev/sda', '/dev/sdb'].map((name) => ({ name, kname: name, type: 'disk', children: [child] }));
     const devices = parseBlockDevices(JSON.stringify({ blockdevices: disks }));

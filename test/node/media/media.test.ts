@@ -181,7 +181,7 @@ describe('media', () => {
     expect(brief(await search(await openMedia()))).to.deep.equal([`found ${drive.device} 4.12.4`]);
   });
 
-  it('says of a file system that the kernel does not have what to do', async function () {
+  it('gives advice for a file system that the kernel lacks', async function () {
     const image = await drives.makeImage(40);
     await runSuccessfully('mkfs.vfat', ['-F', '32', image]).catch(() => skipLoudly(this, 'there is no mkfs.vfat'));
     if (await kernelHas('vfat')) skipLoudly(this, 'this kernel has vfat');
@@ -276,7 +276,7 @@ describe('media', () => {
     expect((await search(media)).map(({ event }) => event)).to.deep.equal(['found', 'conflict']);
   });
 
-  it('says why what looks like a bundle is none', async () => {
+  it('says why a file with the name of a bundle is not a bundle', async () => {
     const files = await gather(split);
     await rm(volumeName(join(files, basename(split.path)), 2));
     await writeFile(join(files, 'upgrade-notes.tar'), 'no tar');

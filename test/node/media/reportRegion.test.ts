@@ -23,7 +23,7 @@ describe('a region for reports', () => {
   const namesIn = async (region: Buffer): Promise<string[]> =>
     (await readReports(region.length, readerOf(region))).map(({ name }) => name);
 
-  it('returns what was written, the newest first', async () => {
+  it('returns the written reports, the newest first', async () => {
     const region = Buffer.alloc(size);
     await write(region, nameOf('a', '1'), 'first');
     await write(region, nameOf('a', '2'), 'second');

@@ -42,7 +42,7 @@ describe('runDrill', () => {
   });
   afterEach(() => removeFolder(root));
 
-  it('redirects every table of the configuration, known registries and usual ends, and logs what is asked for', async () => {
+  it('redirects every table of the configuration, known registries and usual ends, and logs each request', async () => {
     await put(
       '/etc/containers/registries.conf',
       'unqualified-search-registries = ["docker.io"]\n[[registry]]\nprefix = "quay.io/site/app"\nlocation = "quay.io/site/app"\n',

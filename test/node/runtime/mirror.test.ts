@@ -45,7 +45,7 @@ describe('startMirror', function () {
     return run('skopeo', ['--registries-conf', join(root, mirrorFile), 'inspect', '--raw', `docker://${image}`]);
   };
 
-  it('answers in place of the registries, counts what it can and cannot answer, and leaves nothing behind', async function () {
+  it('answers in place of the registries, counts answers and failures, and leaves nothing behind', async function () {
     requirePeer(this, 'skopeo');
     const mirror = await start('nowhere.invalid');
     try {

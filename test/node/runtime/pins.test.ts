@@ -34,7 +34,7 @@ describe('pinImages', () => {
   });
   afterEach(() => rm(root, { recursive: true }));
 
-  it('counts what CRI-O keeps by its last list: names, and parts of names', async () => {
+  it('counts the images that CRI-O keeps by its last list: names, and parts of names', async () => {
     expect(await countPinned(host(), [one, two])).to.equal(0);
     await writePins(host(), [one]);
     expect(await countPinned(host(), [one, two])).to.equal(1);

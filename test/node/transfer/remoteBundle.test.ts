@@ -74,7 +74,7 @@ describe('openRemoteBundle', () => {
     return bundle;
   };
 
-  it('reads what is asked for, and proves the release', async () => {
+  it('reads the requested parts, and verifies the release', async () => {
     const [remote, local] = [await open(await serve()), await openBundle(made.path, makeContext())];
     cleanups.push(() => local[Symbol.asyncDispose]());
     expect(remote.metadata).to.deep.equal(local.metadata);

@@ -173,7 +173,7 @@ describe('fetchBundle', () => {
     expect(requests).to.deep.equal(['HEAD']);
   });
 
-  it('resumes what an earlier run left, and restarts if it belongs to another bundle', async () => {
+  it('resumes an earlier run, and restarts if it was of another bundle', async () => {
     const partial = join(folder, `bundle-${digest.slice(7, 19)}.tar.partial`);
     const half = Math.floor(bytes.length / 2);
     const url = await serve();

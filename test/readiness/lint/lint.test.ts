@@ -103,7 +103,7 @@ describe('lintManifests', () => {
     ).to.have.length(1);
   });
 
-  it('leaves out objects of a release that clusters do not have by default, and counts what it read', async () => {
+  it('leaves out objects of a release that clusters do not have by default, and counts files and objects', async () => {
     const own = { 'include.release.openshift.io/self-managed-high-availability': 'true' };
     const marked = (name: string, annotations?: object): string =>
       stringify({

@@ -48,7 +48,7 @@ describe('the space on the file systems of a node', () => {
     expect(disksOf(fs(10, 100), fs(10, 100))).not.to.have.property('system');
   });
 
-  it('reserves only what is certain of a file system whose size is unknown', () => {
+  it('reserves only the minimum of a file system whose size is unknown', () => {
     const disks = { images: { free: 67 * gibibyte } };
     expect(checkNodeDisks(worker, disks, needs)).to.deep.equal([]);
     expect(checkNodeDisks(worker, { images: { free: 65 * gibibyte } }, needs)).to.have.length(1);

@@ -57,7 +57,7 @@ describe('makePinnedImageSets', () => {
     expect(namesOf([image(1)], pools)).to.deep.equal(['master', 'worker', 'gpu']);
   });
 
-  it('leaves out what the API would refuse', () => {
+  it('leaves out names that the API refuses', () => {
     const refused = [
       `localhost:5000/x/y@sha256:${hex(1)}`,
       `a.b:5000/x/y/z@sha256:${hex(1)}`,
@@ -104,13 +104,13 @@ describe('readPinState', () => {
     expect(state).to.deep.equal({ waiting: ['old', 'busy', 'other', 'absent'], unreported: ['absent'], failures: [] });
   });
 
-  it('wants of a node what its pool selects', () => {
+  it('expects of a node the sets that its pool selects', () => {
     expect(readPinState(sets, pools, [report('i', 'infra', [])], ['i']).waiting).to.deep.equal(['i']);
     const pinned = report('i', 'infra', [{ name: worker, currentGeneration: 2 }]);
     expect(readPinState(sets, pools, [pinned], ['i']).waiting).to.deep.equal([]);
   });
 
-  it('passes on what nodes say about sets that they cannot pin', () => {
+  it('passes on messages of nodes about sets that they cannot pin', () => {
     const broken = { ...settled, PinnedImageSetsDegraded: 'True because of something' };
     const why = { name: worker, lastFailedGenerationError: 'not enough space' };
     const reports = [report('a', 'worker', [why], broken), report('b', 'worker', [], broken)];

@@ -57,7 +57,7 @@ describe('a cluster with an InternalReleaseImage', () => {
     expect(hasMirrors({ images: [image] }, await surveyCluster(connected.cluster))).to.equal(true);
   });
 
-  it('is told what the control plane nodes serve', async () => {
+  it('gets the releases that the control plane nodes serve', async () => {
     expect(await find()).to.deep.equal([]);
     putMirrors(internal);
     expect(await find()).to.deep.equal([

@@ -59,7 +59,7 @@ describe('preflight of the removal of images', () => {
     expect(await find(46)).to.have.length(2);
   });
 
-  it('takes what a kubelet runs with before what its KubeletConfig says', async () => {
+  it('takes the running configuration of a kubelet before its KubeletConfig', async () => {
     putConfig('worker', { imageMaximumGCAge: '24h' });
     for (const name of ['worker-0', 'worker-1']) connected.server.nodeConfigs.set(name, { imageMaximumGCAge: '0s' });
     expect(await find()).to.deep.equal([]);
@@ -113,7 +113,7 @@ describe('preflight of kubelets that verify pulls', () => {
       expect(await find()).to.deep.equal([]);
     });
 
-  it('blocks where a KubeletConfig demands AlwaysVerify, and names it, its nodes and what to set', async () => {
+  it('blocks if a KubeletConfig demands AlwaysVerify, and names it, its nodes and the setting', async () => {
     putConfig('worker', { [policy]: 'AlwaysVerify' });
     const [found = '', ...others] = await find();
     expect(others).to.deep.equal([]);
@@ -160,7 +160,7 @@ describe('preflight of kubelets that verify pulls', () => {
     }
   });
 
-  it('takes what a kubelet runs with, and names the node if no KubeletConfig sets it', async () => {
+  it('takes the running configuration of a kubelet, and names the node if no KubeletConfig sets it', async () => {
     putConfig('worker', { [policy]: 'AlwaysVerify' });
     for (const name of ['worker-0', 'worker-1']) connected.server.nodeConfigs.set(name, { [policy]: 'NeverVerify' });
     connected.server.nodeConfigs.set('master-0', { [policy]: 'AlwaysVerify' });

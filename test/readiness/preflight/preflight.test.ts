@@ -163,7 +163,7 @@ describe('runPreflight', () => {
     expect(await find()).to.deep.equal([]);
   });
 
-  it('gives remedies that can be pasted, and knows what custom pools have pinned', async () => {
+  it('gives remedies that can be pasted, and counts pins of custom pools', async () => {
     await start();
     change(machines, 'MachineConfigPool', 'worker', { spec: { paused: true } });
     const { findings } = await run();
@@ -252,7 +252,7 @@ describe('runPreflight', () => {
       );
     });
 
-    it('sees init and ephemeral containers, jobs and cron jobs, and passes over what has ended', async () => {
+    it('sees init and ephemeral containers, jobs and cron jobs, and ignores ended pods', async () => {
       await start();
       const container = { name: 'x', image: 'quay.io/site/tool:1', imagePullPolicy: 'Always' };
       server.put(pod('debugged', 'shop', { ephemeralContainers: [container] }));
@@ -394,7 +394,7 @@ describe('runPreflight', () => {
       expect(await find()).to.deep.equal(['info images node/worker-0', 'info images node/worker-1']);
     });
 
-    it('reports what a bundle for a site leaves out, and nodes lack', async () => {
+    it('reports images that a bundle for a site leaves out and nodes lack', async () => {
       await start();
       const [kept, lost] = ['a', 'c'].map(platformImage);
       const [first, second] = ['1', '2'].map((digit) => ({ digest: `sha256:${digit.repeat(64)}` as const, size: 1 }));
@@ -491,7 +491,7 @@ describe('runPreflight', () => {
       expect(await messageOf('blocker version clusterversion/version', plan)).to.equal('was asked to update to 4.19.9');
     });
 
-    it('waits for the version operator, and for what it says about other minor versions', async () => {
+    it('waits for the version operator, and for its condition about other minor versions', async () => {
       await start();
       const conditions = (values: Record<string, string>): void => {
         const { status } = withConditions(config, 'ClusterVersion', 'version', values);
@@ -601,7 +601,7 @@ describe('runPreflight', () => {
       expect(major.findings.map(({ message }) => message).join(' ')).to.contain('5.0.1 supports 1.35 and later');
     });
 
-    it('says what a target before 4.19.12 means', async () => {
+    it('states the consequences of a target before 4.19.12', async () => {
       await start({ openshift: '4.12.3' });
       const old = { ...plan, manifests: manifestsOf(pinningFiles(false)), version: '4.12.4', previous: ['4.12.3'] };
       expect(await find(old)).to.deep.equal(['blocker version clusterversion/version']);
@@ -614,7 +614,7 @@ describe('runPreflight', () => {
       expect(await find(old)).to.deep.equal(['warning version clusterversion/version']);
     });
 
-    it('says what it takes to come to 4.19, and what a preview changes', async () => {
+    it('states the requirements of 4.19, and the effects of a preview', async () => {
       await start({ openshift: '4.18.20' });
       expect(await messageOf('warning version clusterversion/version', { ...plan, previous: ['4.18.20'] })).to.contain(
         'cannot pin images yet',
@@ -680,7 +680,7 @@ describe('runPreflight', () => {
     );
   });
 
-  it('names what no drain can evict, if an update is planned', async () => {
+  it('names pods that no drain can evict, if an update is planned', async () => {
     await start();
     const labels = { app: 'web' };
     const made = pod('web-0', 'shop', {}, 'ReplicaSet/web');

@@ -37,7 +37,7 @@ describe('preflight of webhooks', () => {
   const none =
     'guard.shop (failurePolicy Fail) has no ready pod (service guard in shop): the API server refuses to change';
 
-  it('blocks if no pod of a webhook is ready, and it is for what the platform writes', async () => {
+  it('blocks if no pod of a webhook is ready that concerns objects of the platform', async () => {
     put();
     putEndpoints(on('worker-0', false));
     const found = checkWebhooks(await surveyCluster(connected.cluster));

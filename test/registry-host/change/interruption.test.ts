@@ -70,7 +70,7 @@ describe('an interruption of all processes of a change', function () {
     ['during the change', ['SIGTERM', 'SIGINT']],
     ['during its rollback', ['SIGTERM']],
   ] as const) {
-    it(`says what is unfinished at the second signal ${when}, and the named command finishes it`, async () => {
+    it(`names the unfinished work at the second signal ${when}, and the named command finishes it`, async () => {
       const before = await registry.snapshot();
       registry.host.fails = (call) => {
         if (call.startsWith('systemctl restart')) endGroup(...signals);

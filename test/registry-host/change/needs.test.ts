@@ -4,7 +4,7 @@ import { expect } from 'chai';
 import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
 import { requirePeer } from '../../support/peers.ts';
 
-describe('what a registry needs', function () {
+describe('the needs of a registry', function () {
   requirePeer(this, 'docker-registry', 'openssl', 'curl');
   let registry: RunningRegistry;
   beforeEach(async () => {

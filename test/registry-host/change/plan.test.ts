@@ -75,14 +75,14 @@ describe('planUpgrade', () => {
     expect(plan.units[0]?.after).to.include('-v "/srv/my 100%% data:/sqlite:Z,U" ');
   });
 
-  it('restarts what depends on what changes', async () => {
+  it('restarts the units that depend on changed files', async () => {
     const fixture = await install({ age: '2.0.10' });
     expect((await planFixture(fixture, { redis: 'r/redis:2' })).restart).to.deep.equal(['quay-redis', 'quay-app']);
     const pause = await planFixture(fixture, { pause: 'r/pause:9' });
     expect(pause.restart).to.deep.equal(['quay-pod', 'quay-redis', 'quay-app']);
   });
 
-  it('edits the drop-in that says what runs, and lets a left-over command migrate again', async () => {
+  it('edits the drop-in with the command, and migrates again with a left-over command', async () => {
     const command =
       '/usr/bin/podman run -v /opt/quay/quay-config:/quay-registry/conf/stack:Z -v /opt/db:/sqlite quay.local/quay:v3.12.3 registry-nomigrate';
     const fixture = await install({
@@ -233,7 +233,7 @@ describe('formatUnifiedDiff', () => {
     .replace('line 20', 'line twenty')
     .replace('line 39\n', 'line 39\nmore\n');
 
-  it('makes what patch turns back into the other text', async function () {
+  it('prints a diff that patch applies', async function () {
     requirePeer(this, 'patch');
     const folder = await mkdtemp(join(tmpdir(), 'diff-'));
     try {

@@ -47,7 +47,7 @@ describe('plan and upgrade', function () {
     expect(registry.host.images.get(bundle.quay)).to.equal(right);
   });
 
-  it('print the plan as JSON, and certs what it would renew', async () => {
+  it('print the plan as JSON, and certs the planned renewal', async () => {
     const json = async (command: string, ...args: string[]): Promise<Record<string, unknown>> =>
       JSON.parse((await registry.call(command, [...args, '-o', 'json'])).stdout) as Record<string, unknown>;
     expect(await json('plan', `--bundle=${bundle.path}`)).to.include({ from: '2.0.7', to: '2.0.11', level: 'patch' });
@@ -59,7 +59,7 @@ describe('plan and upgrade', function () {
     expect([code, stderr.split('\n')[0]]).to.deep.equal([2, 'error (usage): --timer excludes --output']);
   });
 
-  it('answer with numbers of the host how long it is down, what happens if it fails, and how to go back', async () => {
+  it('state the downtime by numbers of the host, the result of a failure, and the way back', async () => {
     const args = [`--bundle=${bundle.path}`];
     const asked = await registry.call('plan', args);
     expect(asked.stdout, asked.stderr)

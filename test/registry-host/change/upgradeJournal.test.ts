@@ -96,7 +96,7 @@ describe('the records beside a registry', () => {
   });
   afterEach(() => rm(root, { recursive: true }));
 
-  it('are refused with what to do if the list of written files is damaged', async () => {
+  it('are refused with advice if the list of written files is damaged', async () => {
     const state = new StateFolder(files(), installation);
     for (const text of ['', '{', 'null', '{}', '[null]', '[1]']) {
       await put('written.json', text);

@@ -70,7 +70,7 @@ describe('detectInstallation', () => {
     expect((await detect(fixture)).quayRoot.value).to.equal(quayRoot);
   });
 
-  it('inherits ports, storage, and what an administrator added', async () => {
+  it('inherits ports, storage, and settings of an administrator', async () => {
     const fixture = await install({
       age: '2.0.7',
       hostname: 'registry.example.com:9443',

@@ -64,7 +64,7 @@ describe('settingsOf', () => {
     expect(found.map(({ words }) => words[0]?.text)).to.deep.equal(['a']);
   });
 
-  it('takes back with an empty assignment what was set before, in drop-ins too', () => {
+  it('resets earlier values by an empty assignment, in drop-ins too', () => {
     const files = ['[Service]\nExecStart=a\n', '[Service]\nExecStart=\nExecStart=b\n'].map((each, index) =>
       parseUnitFile(`f${index}`, each),
     );

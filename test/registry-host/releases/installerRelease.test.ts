@@ -28,7 +28,7 @@ describe('openInstallerRelease', function () {
   const open = (path: string, given?: TargetImages): Promise<RegistryRelease> =>
     openRegistryRelease(path, () => Promise.reject(new Error('no registry')), context, given);
 
-  it('reads from the installer what it was built with, and for which machine', async () => {
+  it('reads the versions and the architecture of an installer', async () => {
     const release = await open(archive);
     expect(release).to.include({ kind: 'installer', version: '2.0.11', arch: 'x86_64' });
     expect(Object.values(release.images).map(({ image }) => image)).to.deep.equal([quay, redis, pause]);

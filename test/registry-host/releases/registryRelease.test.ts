@@ -70,7 +70,7 @@ describe('openRegistryRelease', function () {
     expect(opened).to.equal(0);
   });
 
-  it('finds in a registry what was pushed there, by tag, by digest, and the newest without either', async () => {
+  it('finds pushed images by tag, by digest, and the newest without either', async () => {
     expect(pushed.code, pushed.stderr).to.equal(0);
     const { image, digest } = JSON.parse(pushed.stdout) as { image: string; digest: string };
     expect(image).to.equal(`${repository}:2.0.11`);

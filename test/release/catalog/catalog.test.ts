@@ -161,7 +161,7 @@ describe('filterCatalog', () => {
     await failureOf(namesFrom('0.9.0'), 'not-found');
   });
 
-  it('takes the operators that others need, and says what the catalog lacks', async () => {
+  it('takes required operators, and names operators that the catalog lacks', async () => {
     const { selection, images } = await filterOperators({ name: 'shop' });
     const names = selection.packages.map(({ name, neededBy, bundles }) => [
       name,

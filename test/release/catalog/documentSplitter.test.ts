@@ -12,7 +12,7 @@ describe('DocumentSplitter', () => {
     return found;
   };
 
-  it('keeps the text of JSON objects without what is between them, in chunks of any size', () => {
+  it('returns the text of JSON objects without separators, in chunks of any size', () => {
     const objects = ['{"a":"}\\"{"}', '{"b":{"c":[1]}}'];
     const text = ` ${objects.join('\n\n')}\n`;
     for (let size = 1; size <= text.length; size++) expect(split(text, size), String(size)).to.deep.equal(objects);

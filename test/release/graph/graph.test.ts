@@ -150,7 +150,7 @@ describe('resolveVersion', () => {
     expect(hint).to.equal('The nearest that exist: 4.12.3, 4.12.6, 4.12.1.');
   });
 
-  it('says what kept every graph from being read, without the query of its address', async () => {
+  it('says why no graph could be read, without the query of its address', async () => {
     const failures: [string, string | object][] = [
       ['server-error', 'no JSON at all'],
       ['server-error', '{}'],

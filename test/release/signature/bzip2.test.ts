@@ -12,7 +12,7 @@ const limit = 1024 * 1024;
 const decompress = (base64: string, most = limit): Buffer => decompressBzip2(Buffer.from(base64, 'base64'), most);
 
 describe('decompressBzip2', () => {
-  it('reads what bzip2 wrote: nothing, a text, several blocks, runs and all bytes', () => {
+  it('reads the output of bzip2: nothing, a text, several blocks, runs and all bytes', () => {
     expect(decompress(empty)).to.have.length(0);
     expect(decompress(short).toString()).to.equal('a release, a release, a release');
     expect(decompress(blocks).equals(Buffer.alloc(250_000, 'ab'))).to.equal(true);
@@ -26,7 +26,7 @@ describe('decompressBzip2', () => {
     expect(decompress(blocks, 250_000)).to.have.length(250_000);
   });
 
-  it('refuses what bzip2 never writes: one table only, and codes of less than 1 or more than 20 bits', () => {
+  it('refuses streams that bzip2 never writes: one table only, and codes of less than 1 or more than 20 bits', () => {
     const bits = [...Buffer.from(short, 'base64')].map((byte) => byte.toString(2).padStart(8, '0')).join('');
     const read = (text: string): string => {
       const bytes = text.match(/.{8}/g) ?? [];

@@ -21,7 +21,7 @@ const codeOf = async (run: () => unknown): Promise<string> => {
 const fingerprints = (keys: readonly Key[]): string[] => keys.map(fingerprintOf);
 
 describe('parseFingerprint', () => {
-  it('takes what gpg prints and what people type', () => {
+  it('accepts the output of gpg, with and without spaces', () => {
     for (const text of [
       redHatReleaseKey.toLowerCase(),
       `0x${redHatReleaseKey}`,

@@ -28,7 +28,7 @@ describe('verifySignature', () => {
     return verdict.good ? 'good' : verdict.reason;
   };
 
-  it('says who signed what, and when', async () => {
+  it('returns the signer, the digest and the time', async () => {
     const bytes = await signDigest(signer, digest);
     const verdict = await good(bytes);
     expect(verdict).to.deep.include({ digest, bytes, fingerprint: signer.fingerprint });

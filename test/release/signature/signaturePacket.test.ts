@@ -358,7 +358,7 @@ describe('the forms of a release signature', () => {
     });
   }
 
-  it('takes what gpg compressed with bzip2, by an ECDSA key', async () => {
+  it('accepts a message that gpg compressed with bzip2, by an ECDSA key', async () => {
     const key = await readKeys({ name: 'bzip2', content: Buffer.from(bzip2Key, 'base64') });
     expect(await reasonOf(Buffer.from(bzip2Message, 'base64'), key)).to.equal('good');
   });

@@ -149,7 +149,7 @@ describe('the trust in a release', () => {
       expect(good).to.have.length(1);
     });
 
-    it('throws unsigned and says what every store answered', async () => {
+    it('throws unsigned with the answer of each store', async () => {
       server.fault(/./, { answer: { status: 503 } });
       const error = await failureOf(verify([`${server.url}/x`, serve(mirror)]));
       expect(error.code).to.equal('unsigned');
@@ -159,7 +159,7 @@ describe('the trust in a release', () => {
       expect((await failureOf(verify([]))).message).to.contain('no signature store is known');
     });
 
-    it('tells a site without a network what to do', async () => {
+    it('gives advice for a site without a network', async () => {
       server.fault(/./, { noAnswer: 'reset' });
       const error = await failureOf(verify([`${server.url}/x`]));
       expect(error.code).to.equal('unsigned');

@@ -123,7 +123,7 @@ describe('backup and restore', function () {
       expect((await stat(file)).mode & 0o777).to.equal(0o600);
     });
 
-    it('has what was committed', () => {
+    it('has the committed rows', () => {
       expect(pushed(join(unpacked(), 'database/quay_sqlite.db'))).to.deep.equal(['before']);
     });
 
@@ -291,7 +291,7 @@ describe('backup and restore', function () {
       }
     });
 
-    it('restores what was lost, and rollback takes that back', async () => {
+    it('restores lost files, and rollback reverts that', async () => {
       const written = await json('backup', `--output=${file}`, '--format=json');
       expect(written).to.deep.include({ outcome: 'written', output: file, hasImages: false });
       const before = await registry.snapshot();

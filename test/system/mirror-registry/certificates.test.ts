@@ -215,7 +215,7 @@ describe('changeCertificates', function () {
     expect((await registry.call('rollback', ['--force'])).code).to.equal(0);
   });
 
-  it('replaces what a symbolic link leads to, not the link', async () => {
+  it('replaces the target of a symbolic link, not the link', async () => {
     await runSuccessfully('mv', [registry.at('quay-config/ssl.cert'), registry.at('elsewhere.cert')]);
     await rm(registry.at('quay-config/ssl.cert'), { force: true });
     await runSuccessfully('ln', ['-s', '../elsewhere.cert', registry.at('quay-config/ssl.cert')]);

@@ -97,7 +97,7 @@ describe('rollBackRegistry', function () {
     expect([code, host.running], stderr).to.deep.equal([0, bundle.quay]);
   });
 
-  it('keeps the newer database, and says beforehand what it restores', async () => {
+  it('keeps the newer database, and lists beforehand the files that it restores', async () => {
     expect((await upgrade()).code).to.equal(0);
     push('pushed');
     const [before, calls] = [await registry.snapshot(true), host.calls.length];
@@ -252,7 +252,7 @@ describe('rollBackRegistry', function () {
       });
     }
 
-    it('writes only what was changed: a renewal of certificates does not touch the units', async () => {
+    it('writes changed files only: a renewal of certificates does not touch the units', async () => {
       const place = join(registry.fixture.root, 'etc/systemd/system/quay-app.service');
       await runSuccessfully('chattr', ['+i', place]);
       try {

@@ -75,7 +75,7 @@ describe('upgradeRegistry', function () {
     });
     after(() => registry.stop());
 
-    it('says what it did', () => {
+    it('reports its changes', () => {
       const { code, stdout, stderr } = result;
       expect([code, stderr.includes('error')], stderr).to.deep.equal([0, false]);
       expect(stdout).to.include('Done: the registry is healthy.').and.to.include('2.0.7 to 2.0.11');

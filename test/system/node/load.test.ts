@@ -98,7 +98,7 @@ describe('loadBundle', function () {
     expect(error.message).to.contain('no-such-thing');
   });
 
-  it('fetches from another machine only what the store lacks', async () => {
+  it('fetches from another machine only blobs that the store lacks', async () => {
     const signed = await makeBundle({ components });
     const bundle = await openBundle(signed.path, makeContext());
     const server = await serveBundle(bundle, { host: '127.0.0.1', port: 0 }, makeContext());

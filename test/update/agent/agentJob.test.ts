@@ -26,7 +26,7 @@ describe('AgentJob', () => {
     expect([job.ended.aborted, job.ended.aborted]).to.deep.equal([true, false]);
   });
 
-  it('keeps why it failed, with what to do, and does not try again at once', async () => {
+  it('keeps its error and advice, and does not retry at once', async () => {
     const context = makeContext();
     const job = new AgentJob(context);
     job.start('load', 'loading', fail);
@@ -67,7 +67,7 @@ describe('AgentJob', () => {
 });
 
 describe('WorkShare', () => {
-  it('estimates the rest from what was done since its begin, after a while', () => {
+  it('estimates the rest from the progress since its begin, after a while', () => {
     let now = 0;
     const work = new WorkShare(1000, 500, () => now);
     work.add(100);

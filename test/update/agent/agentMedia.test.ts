@@ -219,7 +219,7 @@ describe('AgentMedia', () => {
       expect([...agent.unusable]).to.deep.equal([[bad.device, 'damaged']]);
     });
 
-    it('names the bundles on removable drives and what looks like one, until they are removed', async () => {
+    it('names bundles and similar files on removable drives, until they are removed', async () => {
       const [bad, good] = [await plugBroken(), await plugBundle()];
       const agent = await open();
       expect((await agent.find()).map(({ device }) => device)).to.deep.equal([good.device]);

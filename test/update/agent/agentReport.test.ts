@@ -32,7 +32,7 @@ describe('AgentReport', () => {
     return written() - before;
   };
 
-  it('writes what its node has to say into a Lease of its own', async () => {
+  it('writes the report of its node into a Lease of its own', async () => {
     await start('http://10.0.0.1:8080').send(bundle(), entry, { offers: digest });
     await send(start(), { ...entry, name: 'b' });
     const [a, b] = ['a', 'b'].map((node) => api.find(apiVersion, kind, `agent-${node}`, namespace));
@@ -54,7 +54,7 @@ describe('AgentReport', () => {
     expect(await send(report, loaded, { ...loaded, message: 'new' })).to.equal(2);
   });
 
-  it('tells at once that it offers a bundle, and what it knows for another UpgradeBundle', async () => {
+  it('reports at once an offer, and its knowledge for another UpgradeBundle', async () => {
     const report = start();
     await send(report, entry);
     const before = written();

@@ -50,7 +50,7 @@ describe('AgentScreen', () => {
     expect(await read()).to.equal('');
   });
 
-  it('replaces what a killed agent has left, in its first round', async () => {
+  it('replaces the screen of a killed agent in its first round', async () => {
     await open().show(checking(34), none, context);
     await open().show({ drive: 'none' }, none, context);
     expect(await read()).to.equal('');
@@ -59,7 +59,7 @@ describe('AgentScreen', () => {
     expect(await read()).to.contain('12 %');
   });
 
-  it('removes what is false without it when it ends, and keeps that the cluster is updated', async () => {
+  it('removes outdated text when it ends, and keeps that the cluster is updated', async () => {
     const first = open();
     const ending = makeContext();
     await first.show(checking(34), none, ending);
@@ -78,7 +78,7 @@ describe('AgentScreen', () => {
     expect(await read()).to.contain('Do not switch off.');
   });
 
-  it('says for a day what the cluster runs, and only after it has said something else', async () => {
+  it('shows the version of the cluster for a day, and only after another text', async () => {
     await open().show(completed, none, context);
     expect(await read()).to.equal('');
     await open().show(updating, none, context);
@@ -143,7 +143,7 @@ describe('AgentScreen', () => {
     expect(await read()).to.contain(codeOf('unreachable'));
   });
 
-  it('says nothing if it is turned off, and removes what it said before', async () => {
+  it('shows nothing if it is turned off, and removes its earlier text', async () => {
     await open().show(updating, none, context);
     expect(await readlink(join(root, screenLinks.etc))).to.equal('../../run/oc-upgrade-bundle/login.issue');
     await open(false).show(updating, none, context);

@@ -170,7 +170,7 @@ describe('the copy that a node keeps of a completed update', () => {
     }
   });
 
-  it('serves what is intact while nothing can replace it, and the node says what to insert', async () => {
+  it('serves the intact part while nothing can replace it, and the node names the drive to insert', async () => {
     await damage();
     await runUntil(async () => (await message()).includes('its copy of the bundle is damaged'), {
       isInserted: false,

@@ -139,7 +139,7 @@ describe('a node that fetches a bundle beside a worker that lies', () => {
     expect(context.lines.join()).to.contain('other content for the bundle');
   });
 
-  it('does not stay with what the first node claimed, if no record says what the bundle is', async () => {
+  it('drops the claim of the first node if no record describes the bundle', async () => {
     const other = await makeBundle({ seed: 'other', layerSize: 100_000 });
     const wrong = await readFile(other.path);
     await other.remove();
@@ -172,7 +172,7 @@ describe('a node that fetches a bundle beside a worker that lies', () => {
     expect(await peersOf().fetch(digest, folder, makeContext(), limits)).to.equal('busy');
   });
 
-  it('resumes from another node, and checks again only what has changed on the disk', async () => {
+  it('resumes from another node, and checks only changed parts of the file again', async () => {
     await lie(lies['the end of a response in the middle']);
     const peers = peersOf();
     expect(await peers.fetch(digest, folder, makeContext(), { outline })).to.equal('busy');

@@ -56,7 +56,7 @@ describe('checkStage', () => {
 });
 
 describe('describeLateHold', () => {
-  it('says before the images are pinned that an early CRI-O reads what it is to keep when it starts', () => {
+  it('says before the images are pinned that an early CRI-O reads the list at its start', () => {
     const say = (version: string, phase: Phase = 'Loading'): string | undefined =>
       describeLateHold({ ...node, runtime: `cri-o://${version}.rhaos4.14.git7bc.el9` }, bundleIn(phase));
     expect(say('1.27.4-6')).to.equal('CRI-O 1.27.4 reads what it is to keep only when it starts');
@@ -170,7 +170,7 @@ describe('findNodeReason', () => {
   ): string | undefined => findNodeReason({ ...initialState, ...state }, job, isEarly);
   const unreadable = { kind: 'unreadable', error: new PluginError('not-readable', 'EIO') } as const;
 
-  it('says of each message of a node that needs a person what it is', () => {
+  it('classifies each message of a node that needs a person', () => {
     expect(find({}, { ...idle, failureCode: 'disk-full' })).to.equal('diskFull');
     expect(find({}, { ...idle, failureCode: 'untrusted' })).to.equal('notTrusted');
     expect(find({}, { ...idle, failureCode: 'command-failed' })).to.equal('nodeFailed');
@@ -207,7 +207,7 @@ describe('nodePhase and nodeMessages', () => {
     return [found, ...nodeMessages(whole, job, found)];
   };
 
-  it('say what the node does', () => {
+  it('name the task of the node', () => {
     expect(report({}, idle)).to.deep.equal(['Waiting']);
     expect(report({}, { ...loading, kind: 'verify', name: 'verifying' })).to.deep.equal(['Waiting', 'verifying']);
     expect(report({}, loading)).to.deep.equal(['Loading', 'loading 3 images']);

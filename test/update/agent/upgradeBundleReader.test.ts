@@ -37,7 +37,7 @@ describe('UpgradeBundleReader', () => {
     return { requests: made.length, bytes: made.reduce((sum, { bytesSent }) => sum + bytesSent, 0) };
   };
 
-  it('gives what was asked for, and how far it is, without what all nodes say', async () => {
+  it('returns the spec and the progress, without the entries of nodes', async () => {
     put('x', { phase: 'Loading', turn: 'n1', nodesReady: '1/200', version: '4.19.4', nodes }, { hold: true });
     put('y', {}, { bundle: { file: '/dev/sdb' } });
     const [x, y, ...more] = await new UpgradeBundleReader(connected.cluster).list();

@@ -234,7 +234,7 @@ describe('the OSImageStream of an update', () => {
     expect(condition()).to.include('otherwise delete its pod').and.not.to.include('push the release');
   });
 
-  it('follows the log of the controller if that compares another commit, and says what the controller waits for', async () => {
+  it('follows the log of the controller if that compares another commit, and reports its wait', async () => {
     const other = 'e'.repeat(40);
     await start();
     rollout.site.builds.set('5.0.1', { ...build, commit: other });

@@ -61,7 +61,7 @@ describe('pausePools', () => {
     expect(isPaused(find())).to.equal(false);
   });
 
-  it('restores what was before the first pause', async () => {
+  it('restores the state before the first pause', async () => {
     const kind = { apiVersion: 'autoscaling.openshift.io/v1', kind: 'ClusterAutoscaler' };
     const spec = { resourceLimits: { maxNodesTotal: 9 }, scaleDown: { enabled: true } };
     connected.server.put({ ...kind, metadata: { name: 'default' }, spec });
@@ -72,7 +72,7 @@ describe('pausePools', () => {
     expect(autoscaler()['spec']).to.deep.equal(spec);
   });
 
-  it('leaves the pools alone if it pauses what replaces nodes', async () => {
+  it('leaves the pools alone if it pauses objects that replace nodes', async () => {
     await pauseNodeChanges(connected.cluster, 'bundle', 3);
     expect(isPaused(find())).to.equal(false);
   });

@@ -79,7 +79,7 @@ describe('the gate before an update', () => {
     });
   }
 
-  it('obeys an administrator who overrules a blocker by its name, and says what may happen', async () => {
+  it('ignores a blocker that spec.ignore names, and states the risk', async () => {
     const ignored = (): string => {
       const condition = conditionsOf(rollout.bundle() ?? {}).get('BlockersIgnored');
       return `${condition?.status ?? ''} ${condition?.reason ?? ''}: ${condition?.message ?? ''}`;

@@ -343,7 +343,7 @@ describe('controlRollout', () => {
       await rollout.untilPhase('Completed');
     });
 
-    it('says what failed where, and lets the others of the control plane load meanwhile', async () => {
+    it('names the failed node and the error, and lets other control plane nodes load meanwhile', async () => {
       await start();
       rollout.server.put(node('master-1', 'master'));
       rollout.site.failing.set('master-0', 'the disk is full');
@@ -420,7 +420,7 @@ describe('controlRollout', () => {
       expect(rollout.all('Lease')).to.have.length(3);
     });
 
-    it('writes down no more of what nodes say than there is room for', async () => {
+    it('limits the messages of nodes to the room of the status', async () => {
       await start();
       const names = Array.from({ length: 100 }, (_, index) => `worker-${index + 10}`);
       for (const name of names) {
@@ -435,7 +435,7 @@ describe('controlRollout', () => {
     });
   });
 
-  it('pauses what adds or replaces nodes, but not while the update is held, nor what was paused before', async () => {
+  it('pauses objects that add or replace nodes, except while the update is held, and paused ones', async () => {
     await start();
     rollout.server.put({
       apiVersion: 'machine.openshift.io/v1beta1',
@@ -570,7 +570,7 @@ describe('controlRollout', () => {
     });
   });
 
-  it('aborts an update that the version operator refuses: clears the request and restores what was paused', async () => {
+  it('aborts an update that the version operator refuses: clears the request and restores paused objects', async () => {
     await start();
     const before = paused();
     rollout.site.refusing = true;
@@ -668,7 +668,7 @@ describe('controlRollout', () => {
     await rollout.untilPhase('Completed');
   });
 
-  it('reports what the cluster waits for, and which images pods failed to pull', async () => {
+  it('reports the wait of the cluster, and images that pods failed to pull', async () => {
     await start();
     rollout.site.updating = false;
     put();
@@ -790,7 +790,7 @@ describe('controlRollout', () => {
     await rollout.untilPhase('Completed');
   });
 
-  it('says after a limit what it waits for, since when, and what to do', async () => {
+  it('reports a long wait with its cause, its begin and a remedy', async () => {
     await start();
     rollout.site.silent.add('worker-0');
     put();

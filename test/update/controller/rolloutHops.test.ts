@@ -111,7 +111,7 @@ describe('controlRollout of a bundle with several releases', () => {
       `--patch='${JSON.stringify({ spec: { acknowledge: [...others, name] } })}'`;
     const lacking = lackingBeside();
 
-    it('says before the first update what the second one requires, and stops before that one', async () => {
+    it('names the requirements of the second update before the first, and stops before the second', async () => {
       rollout.site.updating = false;
       put({ acknowledge: ['ack-4.19-other'] });
       await rollout.control();

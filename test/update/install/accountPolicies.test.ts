@@ -22,7 +22,7 @@ describe('accountPolicies', () => {
     ...(node !== undefined && { extra: { [claim]: [node] } }),
   });
 
-  it('bind what they refuse, concern our accounts only, and deny if they fail', () => {
+  it('have bindings, concern our accounts only, and deny if they fail', () => {
     const objects = accountPolicies();
     const policies = objects.filter(({ kind }) => kind === 'ValidatingAdmissionPolicy');
     const bindings = objects.filter(({ kind }) => kind === 'ValidatingAdmissionPolicyBinding');

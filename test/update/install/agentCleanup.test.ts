@@ -46,7 +46,7 @@ describe('the cleanup of a node', () => {
     await writeFile(join(folder, 'host', path), text);
   };
 
-  it('removes what the login screen says, and lets it be drawn again', async () => {
+  it('removes the text of the login screen, and redraws it', async () => {
     await put(screenFile, 'Do not switch off.');
     await put('/etc/issue.d/22_clhm_eth0.issue', 'eth0');
     await symlink('../../run/x', join(folder, 'host', screenLinks.etc));

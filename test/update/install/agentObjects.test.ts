@@ -31,7 +31,7 @@ describe('agentObjects', () => {
     expect(argumentsOf({ console: false, signal: 'led' })).to.deep.equal(['--console=off', '--signal=led']);
   });
 
-  it('come in an order in which they can be applied: what others need first, the agents last', () => {
+  it('come in an order in which they can be applied, the agents last', () => {
     const order = kinds(agentObjects({ ...options, admission: 'warn' }));
     expect(order.slice(0, 4)).to.deep.equal(['CustomResourceDefinition', 'Namespace', 'Namespace', 'ServiceAccount']);
     expect(order.slice(-3)).to.deep.equal(['ValidatingAdmissionPolicyBinding', 'DaemonSet', 'DaemonSet']);

@@ -153,7 +153,7 @@ describe('startScript', () => {
     expect(await readFile(onNode())).to.deep.equal(executable);
   });
 
-  it('does not run what cannot be run', async () => {
+  it('does not run a file that cannot be run', async () => {
     await place(executable);
     await chmod(onNode(), 0o644);
     expect(await start(await serve(executable)).ended).to.equal(0);

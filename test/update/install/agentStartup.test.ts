@@ -65,7 +65,7 @@ describe('uploadExecutable', () => {
     expect(await files()).to.deep.equal(['oc-adm_upgrade_bundle']);
   });
 
-  it('resumes while the node still writes what a lost connection sent', async () => {
+  it('resumes while the node still writes the bytes of a lost connection', async () => {
     server.fault(/exec.*stdin=true/, { resetUploadAfter: 1_000_000 }, { times: 1 });
     server.fault(/exec.*stdin=true/, { resetUploadAfter: 1_000_000, lateUpload: true }, { times: 1, after: 1 });
     expect(await bring()).to.equal(true);
@@ -86,7 +86,7 @@ describe('uploadExecutable', () => {
     expect(await files()).not.to.include('oc-adm_upgrade_bundle');
   });
 
-  it('replaces another one only when the new one is whole, and removes what others have begun', async () => {
+  it('replaces another one only after the new one is complete, and removes partial files', async () => {
     await mkdir(dirname(onNode()), { recursive: true });
     await writeFile(onNode(), 'old', { mode: 0o755 });
     await writeFile(`${onNode()}.${'0'.repeat(64)}.partial`, 'of another version');

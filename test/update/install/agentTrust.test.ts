@@ -58,7 +58,7 @@ describe('whom agents trust', () => {
     );
   });
 
-  it('is what was requested, with only the trusted keys, and the same for the same request', async () => {
+  it('is the requested trust, with only the trusted keys, and the same for the same request', async () => {
     const fingerprint = one.fingerprint.toLowerCase();
     const trust = await gather({ fingerprints: [fingerprint, one.fingerprint, redHatReleaseKey], keyrings: [file] });
     expect(trust)

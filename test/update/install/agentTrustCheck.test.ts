@@ -12,7 +12,7 @@ import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 
-describe('what the agents of a cluster would refuse', () => {
+describe('checkAgents', () => {
   let bundle: TestBundle;
   let trust: WantedTrust;
   let evidence: BundleEvidence | undefined;

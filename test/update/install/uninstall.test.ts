@@ -193,7 +193,7 @@ describe('uninstall', () => {
 });
 
 describe('uninstall, while an update is under way', () => {
-  it('restores what the controller has paused', async () => {
+  it('restores objects that the controller has paused', async () => {
     await using rollout = await RolloutSite.start({ openshift: '4.18.3' });
     await using connected = await connectTo(rollout.server);
     const { cluster, context } = connected;

@@ -217,7 +217,7 @@ describe('checkMirrors', () => {
     ]);
   });
 
-  it('warns of what keeps nodes from the mirrors', async () => {
+  it('warns of obstacles between nodes and the mirrors', async () => {
     await start('4.14.1');
     const own = ['registries.conf', 'registries.conf.d/999-ours.conf'].map((name) => `/etc/containers/${name}`);
     const files = [...own, '/etc/motd', '/etc/containers/registries.config'].map((path) => ({ path }));

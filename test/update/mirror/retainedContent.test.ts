@@ -117,7 +117,7 @@ describe('the retained bundles of a node', () => {
     expect(bundles.paths).to.include(copy);
   });
 
-  it('lack what was withdrawn until a check finds it intact', async () => {
+  it('lack withdrawn images until a check finds them intact', async () => {
     await retain(made);
     const content = await index();
     const { digest } = await firstLayer(content);
@@ -208,7 +208,7 @@ describe('the requests to a mirror', () => {
     expect(context.lines).to.have.length(2);
   });
 
-  it('report and log what one client misses, although others ask for anything', async () => {
+  it('report and log the missing images of one client, although others ask for anything', async () => {
     count({ path: pathOf('missing') });
     for (let index = 0; index < 2000; index += 1) count({ path: pathOf(String(index)), address: '10.0.0.2' });
     count({ path: pathOf('also missing') });

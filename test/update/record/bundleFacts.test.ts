@@ -73,7 +73,7 @@ describe('the facts of a bundle', () => {
     expect(await readFacts(file, digestOf('another bundle'), trust, context)).to.equal(undefined);
   });
 
-  it('have what machine config controllers read of a release, of each platform', async () => {
+  it('have the content that machine config controllers read, for each platform', async () => {
     await using own = await makeBundle({ ...streamRelease, arch: 'multi' });
     await using bundle = await openBundle(own.path, context);
     const trusted = { ...trust, keyrings: [own.keyFile], fingerprints: [own.key.fingerprint] };

@@ -107,7 +107,7 @@ describe('the record of a bundle', () => {
     'whole bundle': { digest, version: '4.19.4', releaseDigest: digest },
   } as const;
   for (const [what, request] of Object.entries(changes)) {
-    it(`keeps every other setting if another ${what} replaces what is allowed`, async () => {
+    it(`keeps every other setting if another ${what} replaces the allowed one`, async () => {
       const { bundle: _, ...settings } = sampleOf(specSchema) as Record<string, unknown>;
       expect(Object.keys(settings)).to.include.members(['hold', 'backupTo', 'acknowledge', 'ignore']);
       const marks = { labels: { site: 'north' }, annotations: { note: 'night shift' } };
@@ -118,7 +118,7 @@ describe('the record of a bundle', () => {
     });
   }
 
-  it('stays as it is if the API server refuses what replaces it', async () => {
+  it('stays unchanged if the API server refuses its replacement', async () => {
     await allow({ digest: other, hold: true });
     await failureOf(allow({ acknowledge: ['not an acknowledgement'] }));
     expect((await find('4.19.4-x86-64')).spec).to.deep.include({ bundle: { digest: other }, hold: true });

@@ -58,7 +58,7 @@ const progress: NodeProgress = {
 };
 
 describe('the report of a node', () => {
-  it('is read as it was written, without what only its labels say', () => {
+  it('is read as it was written, except for its labels', () => {
     const mirror = { versions: ['4.20.3'], requests: 3, lacking: ['a/b@sha256:c'] };
     const report = { bundle: 'u', progress, origin: 'http://10.0.0.1:8080', mirror };
     const lease = formatNodeReport({ ...report, offers: `sha256:${'a'.repeat(64)}` });

@@ -91,7 +91,7 @@ function describeDefinition(title: string, connect: () => Promise<{ cluster: Clu
       expect(stored['spec']).not.to.have.property('stray');
     });
 
-    it('refuses by rule what contradicts itself, or what was', async function () {
+    it('refuses contradictions and forbidden changes by rules', async function () {
       if (!knowsRules) this.skip();
       await refused(bundleOf('a', { bundle: { file: '/dev/../etc/passwd' } }), 'must be a path without');
       const stored = await cluster.create(bundleOf('a'));
@@ -102,7 +102,7 @@ function describeDefinition(title: string, connect: () => Promise<{ cluster: Clu
       await cluster.update({ ...later, spec: { bundle: { digest } } });
     });
 
-    it('takes what each node says of itself, side by side', async () => {
+    it('keeps the entries of nodes side by side', async () => {
       await cluster.create(bundleOf('a'));
       const report = async (manager: string, status: object): Promise<unknown> => {
         const options = { subresource: 'status', manager, force: true } as const;
@@ -122,7 +122,7 @@ function describeDefinition(title: string, connect: () => Promise<{ cluster: Clu
       expect(await report('agent-a', { nodes: [] })).to.deep.equal({ phase: 'Loaded', nodes: [nodes[1]] });
     });
 
-    it('takes a status of what exists only', async () => {
+    it('accepts a status of an existing object only', async () => {
       const options = { subresource: 'status' } as const;
       await failureOf(cluster.apply({ ...bundleOf('none'), status: { phase: 'Detected' } }, options), 'not-found');
       const stored = await cluster.apply({ ...bundleOf('a'), status: { phase: 'Detected' } });
@@ -199,7 +199,7 @@ describe('the status of an UpgradeBundle', () => {
     expect(await change({}, { release: 'quay.io/x:latest' })).to.contain('release');
   });
 
-  it('tells what may still be changed', async () => {
+  it('lists the fields that may still be changed', async () => {
     expect(await change({ phase: 'Upgrading' }, {}, { hold: false }, { hold: true })).to.contain(
       'can no longer be put on hold',
     );
@@ -281,7 +281,7 @@ describe('mayLoad', () => {
     expect(during({ phase: 'Failed', turn: 'm1' })).to.equal('');
   });
 
-  it('lets nodes that join later load, and each node what it has lost after the update', () => {
+  it('lets late nodes load, and nodes reload lost images after the update', () => {
     expect(during({ phase: 'Held', turn: 'm0' })).to.equal('m0 w0');
     expect(during({ phase: 'Completed' })).to.equal('m0 m1 w0');
   });

@@ -69,7 +69,7 @@ describe('the published report of a cluster', () => {
     expect(report.gathered).to.equal(undefined);
   });
 
-  it('has what gather writes if an update failed or stands still, without secrets and within its limits', async () => {
+  it('has the files of gather if an update failed or stands still, without secrets and within its limits', async () => {
     const lines = Array.from(
       { length: 4000 },
       (_, index) => `line ${index} of a log: http://joe:hunter2@proxy ${Math.random()}`,

@@ -6,7 +6,7 @@ import { factsWith, goodSteps, otherSteps, reportSteps, screenReasons } from '..
 const linesOf = (facts: ScreenFacts): readonly string[] => describeScreen(facts)?.lines ?? [];
 
 describe('the screen of a node', () => {
-  it('says what happens, whether the drive may be removed, and what the cluster runs', () => {
+  it('shows the task, whether the drive may be removed, and the version of the cluster', () => {
     expect(goodSteps.map(([, facts]) => linesOf(facts))).to.deep.equal([
       [
         'Update 4.20.3 was found on the USB drive.',

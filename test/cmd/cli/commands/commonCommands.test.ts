@@ -68,7 +68,7 @@ describe('every program', () => {
     ]);
   });
 
-  it('explains what a pasted line names', async () => {
+  it('explains the code in a pasted line', async () => {
     for (const [text, names] of [
       ['error (tls): the certificate of a.test:443 has expired', ['tls']],
       ['2026-11-28T10:00:00Z ERROR (disk-full) no space', ['disk-full']],
@@ -100,7 +100,7 @@ describe('every program', () => {
     );
   });
 
-  it('explains a code that a technician reads out: facts, remedy, and what to ask for', async () => {
+  it('explains a code that a technician reads out: facts, remedy, and questions', async () => {
     const { stdout } = await executeProgram('oc-adm_upgrade_bundle', ['explain', '7392']);
     expect(stdout).to.match(/^7392: A USB drive holds another bundle.*\n\nFacts: .*\nRemedy: .*\nAsk for: /s);
     const { code, stderr } = await executeProgram('oc-adm_upgrade_bundle', ['explain', '7393']);

@@ -18,7 +18,7 @@ describe('findCandidates', () => {
   const wordsOf = async (line: string, program = upgradeBundle): Promise<string[]> =>
     (await complete(line, program)).candidates.map(({ word }) => word);
 
-  it('offers the commands, with what they do', async () => {
+  it('offers the commands with their summaries', async () => {
     expect(await wordsOf('Z')).to.deep.equal(
       upgradeBundle.commands.flatMap(({ usage, isInternal }) => (isInternal ? [] : [usage.split(' ')[0]])),
     );
@@ -70,7 +70,7 @@ describe('findCandidates', () => {
     }
   });
 
-  it('asks for what no record has, with the values that are there already', async () => {
+  it('asks the cluster for values, with the given options', async () => {
     expect(await wordsOf('preflight --kubeconfig=k --context=Z')).to.deep.equal(['4.20.3', 'name']);
     expect(asked).to.deep.equal(['contexts', { kubeconfig: ['k'] }]);
     expect(await wordsOf('load b.tar --images Z')).to.deep.equal(['4.20.3', 'name']);

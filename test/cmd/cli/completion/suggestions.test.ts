@@ -79,7 +79,7 @@ clusters: [{ name: site, cluster: { server: https://192.0.2.1:6443 } }]
 users: [{ name: kube, user: { token: sha256~secret } }]
 `;
 
-describe('what a plugin answers to a shell', () => {
+describe('the answers of a plugin to a shell', () => {
   let folder: string;
   let bundle: TestBundle;
   before(async () => {
@@ -201,7 +201,7 @@ describe('what a plugin answers to a shell', () => {
     expect(await suggested([])).to.include('create\t');
   });
 
-  it('is what programs called oc_complete-… and kubectl_complete-… answer, and kubectl takes from it', async function () {
+  it('is the output of programs named oc_complete-… and kubectl_complete-…, and kubectl uses it', async function () {
     const answer = 'json\nyaml\nwide\nhtml\n:4\n';
     for (const prefix of ['oc', 'kubectl']) {
       const completer = join(folder, `bin/${prefix}_complete-adm_upgrade_bundle`);

@@ -84,7 +84,7 @@ describe('an ImageSetConfiguration of oc-mirror', () => {
       }
     });
 
-  it('gives the graph data to the command that mirrors, and names operators as what that lacks', async () => {
+  it('gives the graph data to the mirror command, and lists operators as unsupported', async () => {
     const options = read(
       'archiveSize: 4\nmirror: { platform: { graph: true, release: "quay.io/a/b:1" } }',
       mirrorOptions,

@@ -195,7 +195,7 @@ describe('oc adm-upgrade-bundle create', () => {
     }
   });
 
-  it('has a help that names what matters', async () => {
+  it('has a help with the important options', async () => {
     const { code, stdout } = await runProgram(workshop.folder, 'create', ['--help']);
     expect(code).to.equal(0);
     for (const option of [

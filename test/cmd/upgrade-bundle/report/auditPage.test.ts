@@ -125,7 +125,7 @@ describe('formatAudit', () => {
     expect(formatAudit({ ...report, policies: [] }, audit)).not.to.include('Warnings</h2>');
   });
 
-  it('escapes what a bundle says, and loads nothing', () => {
+  it('escapes the texts of a bundle, and loads nothing', () => {
     const hostile = { ...report, extraImages: ['<script>alert(1)</script>'] };
     const page = formatAudit(hostile, audit);
     expect(page).not.to.include('<script>alert');

@@ -126,7 +126,7 @@ describe('the pages of findings', () => {
     expect(page.indexOf(`>${node}</th>`)).to.be.below(page.indexOf('>worker-1</th>'));
   });
 
-  it('are what lint prints with -o html', async () => {
+  it('are the output of lint -o html', async () => {
     const folder = await makeFolder();
     const container = { name: 'c', image: 'quay.io/x/y:v1', imagePullPolicy: 'Always' };
     const metadata = { name: 'new', namespace: 'openshift-x' };

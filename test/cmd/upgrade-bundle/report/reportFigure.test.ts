@@ -33,7 +33,7 @@ describe('layOutTreemap', () => {
     ]);
   });
 
-  it('leaves out what has no weight, and draws nothing of nothing', () => {
+  it('leaves out items of size 0, and draws nothing without items', () => {
     expect(layOutTreemap([{ weight: 0 }, { weight: 5 }], area)).to.have.length(1);
     expect(layOutTreemap([{ weight: 0 }], area)).to.deep.equal([]);
   });

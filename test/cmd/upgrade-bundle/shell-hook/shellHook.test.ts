@@ -107,7 +107,7 @@ for (const shell of ['bash', 'zsh', 'fish'] as const) {
       expect(asked.stdout).to.equal(found + words('oc-adm_release_mirror_config', '-v', '6', '4.12.4', '--to-dir=x'));
     });
 
-    it('adds to the help of oc adm release mirror what the plugin has, and keeps the exit code', async () => {
+    it('adds a line to the help of oc adm release mirror, and keeps the exit code', async () => {
       const code = shell === 'fish' ? '$status' : '$?';
       const lines = [
         'oc adm release mirror --help',
@@ -156,7 +156,7 @@ for (const shell of ['bash', 'zsh', 'fish'] as const) {
       expect(stdout).to.equal(others.map((line) => words('oc', ...line)).join(''));
     });
 
-    it('sends what completes the literal commands to the plugins', async () => {
+    it('sends the completion of the literal commands to the plugins', async () => {
       const { stdout, stderr } = await say([
         'HOOK',
         `oc __complete adm upgrade create bundle --version=4.12.4 ''`,

@@ -345,7 +345,7 @@ describe('Tokens', () => {
       expect(error.message).to.equal('q.io requests the credentials at http://192.0.2.1/token, which is not encrypted');
     });
 
-    it('does so when insecure is what the user wants', async () => {
+    it('does so if the user sets insecure', async () => {
       connections.close();
       // The server is used as a proxy, so that nothing leaves this machine.
       const environment = { HTTP_PROXY: realm };

@@ -88,9 +88,9 @@ describe('the zoo of clusters', () => {
         expect(code).to.equal(expected.some(isBlocker) ? 1 : 0);
       };
 
-      it('has what preflight finds', () => expectFindings(boot));
+      it('has the findings of preflight', () => expectFindings(boot));
 
-      it('has what preflight of a bundle finds', async () => {
+      it('has the findings of preflight of a bundle', async () => {
         const trust = [`--signature-keyring=${bundle.keyFile}`, `--trust-fingerprint=${bundle.key.fingerprint}`];
         await expectFindings(both, bundle.path, ...trust);
       });
