@@ -139,6 +139,8 @@ export async function readFacts(
     const content = new Overlay(file, undefined, contents);
     const releases = await checkReleases({ path: file, metadata, content, signatures }, trust, context);
     const streams = await readAllStreams(releases, content, context);
+    // A file that lacks a configuration counts as damaged: the bundle itself has it.
+    if (streams.some((each) => each && each.problems.length > 0)) return undefined;
     return joinFacts({ digest, metadata, outline: evidence.outline }, releases, streams);
   } catch (error) {
     // A corrupt file counts as missing, because the bundle itself has the same facts.

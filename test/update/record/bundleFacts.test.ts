@@ -106,6 +106,12 @@ describe('the facts of a bundle', () => {
     expect(streams).to.include({ commit: operatorCommit, commitSource: 'image' });
     expect(streams?.availableStreams.map(({ name }) => name)).to.deep.equal(['rhel-10', 'rhel-9']);
     expect((await readFacts(file, digest, trusted, context))?.streams).to.deep.equal(streams);
+    // Without the configuration of an operating system, the file counts as damaged.
+    const system = own.release.images.get('rhel-coreos')?.digest ?? '';
+    await alter((kept) => {
+      kept.contents = Object.fromEntries(Object.entries(kept.contents).filter(([name]) => name !== system));
+    });
+    expect(await readFacts(file, digest, trusted, context)).to.equal(undefined);
   });
 
   it('of several releases have the gates of each', async () => {
