@@ -128,7 +128,7 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
   'test/content/files/lock.test.ts': [
     ['lib/content/files/lock.ts', 'if (moved === content) await rm', 'if (moved !== "") await rm'],
     ['lib/content/files/lock.ts', " || (content === '' && (await isRecent(path)))", ''],
-    ['lib/content/files/lock.ts', 'Number(value) > 0', 'true'],
+    ['lib/content/files/lock.ts', 'count({ minimum: 1 })', 'count()'],
     ['lib/content/files/lock.ts', "if ((await lstat(path)).isSymbolicLink()) return '';", ''],
     ['lib/content/files/lock.ts', 'stats?.isFile() === true && ', 'stats && '],
   ],

@@ -35,28 +35,3 @@ export function textOf(value: unknown): string | undefined {
 export function withoutAbsent<Given extends object>(fields: Given): Partial<Given> {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Partial<Given>;
 }
-
-/** A test of a value that nothing has checked. */
-export type Test = (value: unknown) => boolean;
-
-/** Tells whether a value is a string. */
-export const isText: Test = (value) => typeof value === 'string';
-/** Tells whether a value is `true` or `false`. */
-export const isFlag: Test = (value) => typeof value === 'boolean';
-/** Tells whether a value is an integer from 0 on. */
-export const isCount: Test = (value) => Number.isSafeInteger(value) && Number(value) >= 0;
-
-/** Returns a test that also accepts a missing value. */
-export function optional(test: Test): Test {
-  return (value) => value === undefined || test(value);
-}
-
-/** Returns a test for a list whose values all pass a test. */
-export function listWith(test: Test): Test {
-  return (value) => Array.isArray(value) && value.every(test);
-}
-
-/** Returns a test for a mapping whose values at some keys pass their tests. Other keys may have any value. */
-export function fieldsWith(tests: Readonly<Record<string, Test>>): Test {
-  return (value) => isFields(value) && Object.entries(tests).every(([key, test]) => test(value[key]));
-}

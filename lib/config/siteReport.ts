@@ -1,11 +1,109 @@
 import { createHash } from 'node:crypto';
 import { digestOf, parseJson } from '#content/oci';
 import { messageOf, PluginError } from '#errors';
-import { fieldsWith, isCount, isText, listWith, optional } from '#fields';
-import type { AdminGate, GateConditions } from '#release/payload';
+import { adminGate, gateConditions } from '#release/payload';
+import { choice, count, flag, list, mapping, matches, object, optional, text, type Static } from '#schema';
 
 /** A report is at most this large, in bytes. */
 export const siteReportLimit = 1024 * 1024;
+
+const operator = object({
+  /** The name of its package. */
+  name: text(),
+  channel: text(),
+  /** The installed version. */
+  version: text(),
+  /** The name of the CatalogSource. */
+  catalog: text(),
+  /** The last minor version of OpenShift that it supports (`olm.maxOpenShiftVersion`), if it names one. */
+  maxOpenShiftVersion: optional(text()),
+});
+
+const api = object({
+  /** Such as `flowschemas.v1beta3.flowcontrol.apiserver.k8s.io`. */
+  name: text(),
+  /** The minor version of Kubernetes without it: `1.32`. */
+  removedIn: text(),
+  /** The names of its users, at most ten. */
+  users: list(text()),
+});
+
+/** The statement of a report. Its digest is beside these fields. */
+export const siteReport = object({
+  formatVersion: choice([1]),
+  /** The time of the report (RFC 3339). */
+  created: text(),
+  tool: text(),
+  /** The running version, its architecture as in the tag of a release, and its update channel. */
+  version: text(),
+  arch: text(),
+  channel: text(),
+  /** The ID of the cluster; absent in the text form. */
+  cluster: optional(text()),
+  /** The public key with which the installation signs its reports, in PEM form; absent if it signs none. */
+  reportKey: optional(text()),
+  /** The releases of the cluster, the latest first. Times are of RFC 3339. */
+  history: list(
+    object({
+      version: text(),
+      state: text(),
+      image: optional(text()),
+      started: optional(text()),
+      completed: optional(text()),
+    }),
+  ),
+  /** The nodes. Sizes are in bytes, for images. `os` is the name and version of the operating system. */
+  nodes: list(
+    object({
+      name: text(),
+      architecture: text(),
+      capacity: optional(count()),
+      free: optional(count()),
+      os: optional(text()),
+    }),
+  ),
+  /**
+   * The machine config pools, with the stream of their operating system (`osImageStream`), if they name one. The fields
+   * from here to `removedApis` are absent in the text form.
+   */
+  pools: optional(list(object({ name: text(), machines: count(), paused: flag(), osStream: optional(text()) }))),
+  /** The feature set of the cluster, and single feature gates that it changes. */
+  featureGates: optional(object({ featureSet: text(), enabled: list(text()), disabled: list(text()) })),
+  /** The image policies of the cluster, with the SHA-256 of their roots of trust, or the reason why nodes refuse all images. */
+  policies: optional(
+    list(
+      object({
+        name: text(),
+        namespace: optional(text()),
+        scopes: list(text()),
+        key: optional(text()),
+        unsupported: optional(text()),
+      }),
+    ),
+  ),
+  /** The images that each node has: SHA-256 digests in hex, by their repositories. */
+  heldImages: optional(mapping(text(), list(text()))),
+  /** The images of workloads that are not from the repositories of the release. */
+  otherImages: optional(list(text())),
+  /** The acknowledgements that the running release requires before another minor version, and that were not given. */
+  acknowledgements: optional(list(adminGate)),
+  /** What decides which acknowledgements operators require at run time; a field is absent if it is not known. */
+  gateConditions: optional(gateConditions),
+  /** The APIs in use that a later version of Kubernetes removes. */
+  removedApis: optional(list(api)),
+  operators: list(operator),
+  /** The blockers and warnings of preflight. */
+  findings: list(object({ severity: text(), object: text(), message: text() })),
+});
+
+/** The facts about a site that `create` needs to plan a bundle for it. It has no secrets. */
+export type SiteReport = Static<typeof siteReport>;
+
+/** An operator that OLM installed at a site. */
+export type SiteOperator = Static<typeof operator>;
+
+/** An API that a later version of Kubernetes removes, and that clients of a site used within a day. */
+export type SiteApi = Static<typeof api>;
 
 /** Formats a report as JSON, with the digest of its content. Throws `too-large` above the limit. */
 export function formatSiteReport(report: SiteReport): string {
@@ -29,31 +127,9 @@ export function parseSiteReport(text: string, where: string): SiteReport {
   }
   if (typeof value !== 'object' || value === null || !('digest' in value)) throw invalid(where, 'it has no digest');
   const { digest, ...report } = value;
-  if (!isSiteReport(report)) throw invalid(where, 'it has another format; this program reads formatVersion 1');
+  if (!matches(siteReport, report)) throw invalid(where, 'it has another format; this program reads formatVersion 1');
   if (digestOf(JSON.stringify(report)) !== digest) throw invalid(where, 'it was changed: its digest does not match');
   return report;
-}
-
-// What `create` and lists of sites read without a further test.
-const hasForm = fieldsWith({
-  created: isText,
-  tool: isText,
-  version: isText,
-  arch: isText,
-  cluster: optional(isText),
-  reportKey: optional(isText),
-  history: listWith(fieldsWith({ version: isText, started: optional(isText), completed: optional(isText) })),
-  nodes: listWith(fieldsWith({ name: isText, free: optional(isCount) })),
-  operators: listWith(fieldsWith({ name: isText, channel: isText, version: isText })),
-  findings: listWith(fieldsWith({ severity: isText, object: isText, message: isText })),
-});
-
-/**
- * Returns whether a value has the form of a report. The digest of a report covers other fields, which only this program
- * writes.
- */
-export function isSiteReport(value: unknown): value is SiteReport {
-  return hasForm(value) && (value as { formatVersion?: unknown }).formatVersion === 1;
 }
 
 function invalid(where: string, why: string, cause?: unknown): PluginError {
@@ -153,103 +229,4 @@ function invalidText(where: string, why: string): PluginError {
   return new PluginError('invalid-file', `${where} is not the report of a site: ${why}`, {
     hint: 'Compare the line with the original. Each line ends with # and four digits that check it.',
   });
-}
-
-/** An operator that OLM installed at a site. */
-export interface SiteOperator {
-  /** The name of its package. */
-  readonly name: string;
-  readonly channel: string;
-  /** The installed version. */
-  readonly version: string;
-  /** The name of the CatalogSource. */
-  readonly catalog: string;
-  /** The last minor version of OpenShift that it supports (`olm.maxOpenShiftVersion`), if it names one. */
-  readonly maxOpenShiftVersion?: string;
-}
-
-/** A node of a site. Sizes are in bytes, for images. */
-interface SiteNode {
-  readonly name: string;
-  readonly architecture: string;
-  readonly capacity?: number;
-  readonly free?: number;
-  /** The name and version of its operating system. */
-  readonly os?: string;
-}
-
-/** A machine config pool of a site. */
-interface SitePool {
-  readonly name: string;
-  readonly machines: number;
-  readonly paused: boolean;
-  /** The stream of its operating system (`osImageStream`), if it names one. */
-  readonly osStream?: string;
-}
-
-/** An API that a later version of Kubernetes removes, and that clients of a site used within a day. */
-export interface SiteApi {
-  /** Such as `flowschemas.v1beta3.flowcontrol.apiserver.k8s.io`. */
-  readonly name: string;
-  /** The minor version of Kubernetes without it: `1.32`. */
-  readonly removedIn: string;
-  /** The names of its users, at most ten. */
-  readonly users: readonly string[];
-}
-
-/** The facts about a site that `create` needs to plan a bundle for it. It has no secrets. */
-export interface SiteReport {
-  readonly formatVersion: 1;
-  /** The time of the report (RFC 3339). */
-  readonly created: string;
-  readonly tool: string;
-  /** The running version, its architecture as in the tag of a release, and its update channel. */
-  readonly version: string;
-  readonly arch: string;
-  readonly channel: string;
-  /** The ID of the cluster; absent in the text form. */
-  readonly cluster?: string;
-  /** The public key with which the installation signs its reports, in PEM form; absent if it signs none. */
-  readonly reportKey?: string;
-  /** The releases of the cluster, the latest first. Times are of RFC 3339. */
-  readonly history: readonly {
-    readonly version: string;
-    readonly state: string;
-    readonly image?: string;
-    readonly started?: string;
-    readonly completed?: string;
-  }[];
-  readonly nodes: readonly SiteNode[];
-  /** The fields below are absent in the text form. */
-  readonly pools?: readonly SitePool[];
-  /** The feature set of the cluster, and single feature gates that it changes. */
-  readonly featureGates?: {
-    readonly featureSet: string;
-    readonly enabled: readonly string[];
-    readonly disabled: readonly string[];
-  };
-  /**
-   * The image policies of the cluster, with the SHA-256 of their roots of trust, or the reason why nodes refuse all
-   * images.
-   */
-  readonly policies?: readonly {
-    readonly name: string;
-    readonly namespace?: string;
-    readonly scopes: readonly string[];
-    readonly key?: string;
-    readonly unsupported?: string;
-  }[];
-  /** The images that each node has: SHA-256 digests in hex, by their repositories. */
-  readonly heldImages?: Readonly<Record<string, readonly string[]>>;
-  /** The images of workloads that are not from the repositories of the release. */
-  readonly otherImages?: readonly string[];
-  /** The acknowledgements that the running release requires before another minor version, and that were not given. */
-  readonly acknowledgements?: readonly AdminGate[];
-  /** What decides which acknowledgements operators require at run time; a field is absent if it is not known. */
-  readonly gateConditions?: Partial<GateConditions>;
-  /** The APIs in use that a later version of Kubernetes removes. */
-  readonly removedApis?: readonly SiteApi[];
-  readonly operators: readonly SiteOperator[];
-  /** The blockers and warnings of preflight. */
-  readonly findings: readonly { readonly severity: string; readonly object: string; readonly message: string }[];
 }

@@ -1,8 +1,9 @@
 import { parseJson } from '#content/oci';
 import { messageOf, PluginError } from '#errors';
-import { fieldsOf, fieldsWith, isCount, isText, listWith, optional, type Test } from '#fields';
+import { fieldsOf } from '#fields';
 import { isSignedBy, parseEnvelope, readPolicyKey, type PolicyKey } from '#release/sigstore';
-import { isSiteReport, type SiteReport } from './siteReport.ts';
+import { choice, count, list, matches, object, optional, text, time, type Static } from '#schema';
+import { siteReport } from './siteReport.ts';
 
 /** The media type of the content of a signed report. */
 export const updateReportType = 'application/vnd.oc-disconnected.update-report+json';
@@ -10,65 +11,53 @@ export const updateReportType = 'application/vnd.oc-disconnected.update-report+j
 /** The largest content of a report, and the largest file with a signed one, in bytes. */
 export const updateReportLimits = { content: 2_500_000, file: 4 * 1024 * 1024 - 4096 };
 
-/** Why a report was made: an update has ended, its progress has stopped, or some time has passed. */
-const reportReasons = ['Completed', 'Failed', 'Stopped', 'Current'] as const;
+// A signed report may be from an unknown installation, so its texts have a limit.
+const line = text({ where: ({ length }) => length <= 100_000 });
+
+const update = object({
+  name: line,
+  created: time(),
+  phase: line,
+  version: optional(line),
+  /** The digest of the allowed bundle. */
+  digest: optional(line),
+  lastProgress: optional(time()),
+  /** The conditions, each with the time of its last change. */
+  conditions: list(object({ type: line, status: line, reason: line, message: line, time: time() })),
+  hops: list(object({ version: line, phase: line })),
+  /** The backups of etcd: their node, place and digest. Sizes are in bytes. */
+  backups: list(
+    object({ node: line, path: line, copy: optional(line), version: line, time: time(), size: count(), digest: line }),
+  ),
+  /** The nodes, with their free bytes for images. */
+  nodes: list(object({ name: line, phase: line, free: optional(count()), message: optional(line) })),
+});
+
+const updateReport = object({
+  formatVersion: choice([1]),
+  /** The ID of the cluster. It becomes part of the name of a file, as the time does. */
+  cluster: text({ pattern: '^[0-9a-z][0-9a-z-]{0,62}$' }),
+  /** Grows by one with each report of an installation. */
+  sequence: count(),
+  /** The time of the report by the clock of the cluster (RFC 3339). */
+  created: text({ pattern: String.raw`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z$` }),
+  /** Why it was made: an update has ended, its progress has stopped, or some time has passed. */
+  reason: choice(['Completed', 'Failed', 'Stopped', 'Current']),
+  tool: line,
+  site: siteReport,
+  /** The records of updates, the newest first. */
+  updates: list(update),
+  /** The state of an update that failed or stopped, as `gather` writes it. Files may be left out or shortened. */
+  gathered: optional(list(object({ path: line, content: text() }))),
+  /** The files that are left out or shortened. */
+  shortened: optional(list(line)),
+});
 
 /** What a cluster tells about its updates and its site. A drive brings it to the engineer who creates bundles. */
-export interface UpdateReport {
-  readonly formatVersion: 1;
-  /** The ID of the cluster. */
-  readonly cluster: string;
-  /** Grows by one with each report of an installation. */
-  readonly sequence: number;
-  /** The time of the report by the clock of the cluster (RFC 3339). */
-  readonly created: string;
-  readonly reason: (typeof reportReasons)[number];
-  readonly tool: string;
-  readonly site: SiteReport;
-  /** The records of updates, the newest first. */
-  readonly updates: readonly ReportedUpdate[];
-  /** The state of an update that failed or stopped, as `gather` writes it. Files may be left out or shortened. */
-  readonly gathered?: readonly { readonly path: string; readonly content: string }[];
-  /** The files that are left out or shortened. */
-  readonly shortened?: readonly string[];
-}
+export type UpdateReport = Static<typeof updateReport>;
 
 /** The record of one update, with times (RFC 3339). */
-export interface ReportedUpdate {
-  readonly name: string;
-  readonly created: string;
-  readonly phase: string;
-  readonly version?: string;
-  /** The digest of the allowed bundle. */
-  readonly digest?: string;
-  readonly lastProgress?: string;
-  /** The conditions, each with the time of its last change. */
-  readonly conditions: readonly {
-    readonly type: string;
-    readonly status: string;
-    readonly reason: string;
-    readonly message: string;
-    readonly time: string;
-  }[];
-  readonly hops: readonly { readonly version: string; readonly phase: string }[];
-  /** The backups of etcd: their node, place and digest. Sizes are in bytes. */
-  readonly backups: readonly {
-    readonly node: string;
-    readonly path: string;
-    readonly copy?: string;
-    readonly version: string;
-    readonly time: string;
-    readonly size: number;
-    readonly digest: string;
-  }[];
-  readonly nodes: readonly {
-    readonly name: string;
-    readonly phase: string;
-    /** Free bytes for images. */
-    readonly free?: number;
-    readonly message?: string;
-  }[];
-}
+export type ReportedUpdate = Static<typeof update>;
 
 /** A report whose signature was checked. */
 export interface OpenedReport {
@@ -81,40 +70,6 @@ export interface OpenedReport {
    */
   readonly trusted: boolean;
 }
-
-const isTime: Test = (value) => typeof value === 'string' && !Number.isNaN(Date.parse(value));
-const isSafe = (pattern: RegExp): Test => {
-  return (value) => typeof value === 'string' && pattern.test(value);
-};
-const text: Test = (value) => typeof value === 'string' && value.length <= 100_000;
-
-const hasForm = fieldsWith({
-  // These two become the name of a file.
-  cluster: isSafe(/^[0-9a-z][0-9a-z-]{0,62}$/),
-  created: isSafe(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z$/),
-  sequence: isCount,
-  tool: text,
-  reason: (value) => reportReasons.some((each) => each === value),
-  site: isSiteReport,
-  updates: listWith(
-    fieldsWith({
-      name: text,
-      created: isTime,
-      phase: text,
-      version: optional(text),
-      digest: optional(text),
-      lastProgress: optional(isTime),
-      conditions: listWith(fieldsWith({ type: text, status: text, reason: text, message: text, time: isTime })),
-      hops: listWith(fieldsWith({ version: text, phase: text })),
-      backups: listWith(
-        fieldsWith({ node: text, path: text, copy: optional(text), version: text, time: isTime, digest: text }),
-      ),
-      nodes: listWith(fieldsWith({ name: text, phase: text, free: optional(isCount), message: optional(text) })),
-    }),
-  ),
-  gathered: optional(listWith(fieldsWith({ path: text, content: isText }))),
-  shortened: optional(listWith(text)),
-});
 
 /** Returns the only bytes that parseUpdateReport reads as this report. Throws `too-large`. */
 export function encodeUpdateReport(report: UpdateReport): Buffer {
@@ -167,10 +122,10 @@ function parse(bytes: Buffer, where: string) {
     const value: unknown = parseJson(envelope.payload.toString('utf8'));
     const { formatVersion } = fieldsOf(value);
     if (formatVersion !== 1) throw new TypeError('its format is unknown; this program reads formatVersion 1');
-    if (!hasForm(value)) throw new TypeError('a field is missing or malformed');
+    if (!matches(updateReport, value)) throw new TypeError('a field is missing or malformed');
     // No other bytes mean the same, such as with repeated keys.
     if (!Buffer.from(JSON.stringify(value)).equals(envelope.payload)) throw new TypeError('it is not in its one form');
-    return { report: value as UpdateReport, envelope };
+    return { report: value, envelope };
   } catch (cause) {
     const message = `${where} is not the report of an update: ${messageOf(cause)}`;
     throw new PluginError('invalid-file', message, { hint: getAgain, cause });

@@ -4,6 +4,8 @@ export {
   listGates,
   listRequiredGates,
   readPayloadGates,
+  adminGate,
+  gateConditions,
   type AdminGate,
   type GateConditions,
   type GatedRelease,

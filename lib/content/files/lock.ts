@@ -2,19 +2,24 @@ import { constants, readFileSync, readlinkSync } from 'node:fs';
 import { lstat, rename, rm } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { PluginError } from '#errors';
-import { fieldsWith, isCount, isText } from '#fields';
+import { count, matches, object, text, type Static } from '#schema';
 import { digestOf, hexOf } from '../oci/digest.ts';
 import { describeWriteError } from './disk.ts';
 import { ignoreMissing } from './fileRange.ts';
 import { openRegular, readWhole } from './smallFile.ts';
 
-const isIdentity = fieldsWith({
-  host: isText,
-  kernel: isText,
+const identity = object({
+  /** The machine or container. Another one may have the same host name. */
+  host: text(),
+  /** The current boot and the process namespace; '' if unknown. */
+  kernel: text(),
   // 0 and negative numbers name groups of processes.
-  pid: (value) => isCount(value) && Number(value) > 0,
-  started: isText,
+  pid: count({ minimum: 1 }),
+  started: text(),
 });
+
+/** A process, in a form that other processes and machines can read. */
+export type ProcessIdentity = Static<typeof identity>;
 
 /**
  * Takes a lock file for this process, until it is disposed. Takes over a lock whose process has
@@ -94,7 +99,7 @@ function stateOf(content: string): ReturnType<typeof processState> {
 function parseIdentity(content: string): ProcessIdentity | undefined {
   try {
     const value: unknown = JSON.parse(content);
-    return isIdentity(value) ? (value as ProcessIdentity) : undefined;
+    return matches(identity, value) ? value : undefined;
   } catch {
     return undefined;
   }
@@ -121,16 +126,6 @@ function busy(path: string, what: string): PluginError {
   return new PluginError('busy', `another run is writing ${what}`, {
     hint: `Wait for it to end. If no other machine or container is working in that folder, remove ${path} and try again.`,
   });
-}
-
-/** A process, in a form that other processes and machines can read. */
-export interface ProcessIdentity {
-  /** The machine or container. Another one may have the same host name. */
-  readonly host: string;
-  /** The current boot and the process namespace; '' if unknown. */
-  readonly kernel: string;
-  readonly pid: number;
-  readonly started: string;
 }
 
 /** Identifies this process. */

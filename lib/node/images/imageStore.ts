@@ -3,7 +3,8 @@ import { join } from 'node:path';
 import { isMissing } from '#content/files';
 import { digestOf, type Digest, parseJson, parseJsonIfValid } from '#content/oci';
 import { messageOf, PluginError } from '#errors';
-import { fieldsOf, fieldsWith, isFields, isText, listWith, optional, textOf, type Test } from '#fields';
+import { fieldsOf, textOf } from '#fields';
+import { list, mapping, matches, nullable, object, optional, text, type Schema, type Static } from '#schema';
 import { pathOnHost, type Host } from '../machine/host.ts';
 
 /** A containers/storage folder, where CRI-O and podman keep images. Paths are those of the host. */
@@ -30,20 +31,22 @@ export interface StoredLayer {
   readonly record: string;
 }
 
-interface ImageRecord {
-  readonly id: string;
-  readonly names?: readonly string[] | null;
-  readonly layer?: string;
-  readonly 'big-data-digests'?: Readonly<Record<string, string>>;
-}
+const imageRecord = object({
+  id: text(),
+  names: optional(nullable(list(text()))),
+  layer: optional(text()),
+  'big-data-digests': optional(nullable(mapping(text(), text()))),
+});
+type ImageRecord = Static<typeof imageRecord>;
 
-interface LayerRecord {
-  readonly id: string;
-  readonly parent?: string;
-  readonly 'diff-digest'?: string;
-  readonly 'compressed-diff-digest'?: string;
-  readonly flags?: Readonly<Record<string, unknown>> | null;
-}
+const layerRecord = object({
+  id: text(),
+  parent: optional(text()),
+  'diff-digest': optional(nullable(text())),
+  'compressed-diff-digest': optional(nullable(text())),
+  flags: optional(nullable(mapping(text()))),
+});
+type LayerRecord = Static<typeof layerRecord>;
 
 /** Returns the paths of the files in which a store lists its images and layers. */
 export function indexFiles({ graphRoot, driver }: ImageStore): [images: string, layers: string] {
@@ -78,8 +81,8 @@ export class StoreIndex {
     return new StoreIndex(
       host,
       store,
-      await readRecords<ImageRecord>(host, images),
-      await readRecords<LayerRecord>(host, layers),
+      await readRecords(host, images, imageRecord),
+      await readRecords(host, layers, layerRecord),
     );
   }
 
@@ -245,26 +248,12 @@ export async function readUsedImages(host: Host, { graphRoot, driver }: ImageSto
   return used;
 }
 
-const isTextOrNull: Test = (value) => value === null || isText(value);
-const isIndex = listWith(
-  fieldsWith({
-    id: isText,
-    names: optional((value) => value === null || listWith(isText)(value)),
-    layer: optional(isText),
-    parent: optional(isText),
-    'diff-digest': optional(isTextOrNull),
-    'compressed-diff-digest': optional(isTextOrNull),
-    'big-data-digests': optional((value) => value === null || isFields(value)),
-    flags: optional((value) => value === null || isFields(value)),
-  }),
-);
-
-async function readRecords<T>(host: Host, path: string): Promise<T[]> {
+async function readRecords<Value>(host: Host, path: string, record: Schema<Value>): Promise<readonly Value[]> {
   try {
-    const text = await readFile(pathOnHost(host, path), 'utf8');
+    const json = await readFile(pathOnHost(host, path), 'utf8');
     // As containers/storage reads it (layers.go, images.go): a power failure may leave an empty file.
-    const value: unknown = text === '' ? [] : parseJson(text);
-    if (isIndex(value)) return value as T[];
+    const value: unknown = json === '' ? [] : parseJson(json);
+    if (matches(list(record), value)) return value;
   } catch (cause) {
     if (isMissing(cause)) return [];
     if (!(cause instanceof SyntaxError)) {

@@ -1,6 +1,6 @@
 import { smallestReportSpace, type BundleMetadata } from '#bundle/metadata';
 import { digestOf, type Digest, parseJsonIfValid } from '#content/oci';
-import { fieldsOf, isCount, isText } from '#fields';
+import { count, matches, object, text } from '#schema';
 
 /** The size of a page of a drive, and of the header of a slot, in bytes. */
 const page = 4096;
@@ -19,6 +19,13 @@ const mostPlaces = 1024;
 
 /** The largest file that a slot takes, in bytes. */
 const slotLimit = slotSize - page;
+
+const slotHeader = object({
+  name: text(),
+  sequence: count({ maximum: lastSequence }),
+  size: count({ maximum: slotLimit }),
+  digest: text(),
+});
 
 /** A part of a drive: its beginning and size in bytes. */
 export interface Region {
@@ -147,12 +154,11 @@ async function readSlot(offset: number, read: ReadRegion): Promise<StoredReport 
   if (!isRegion(header)) return undefined;
   const [, stated = '', line = ''] = header.toString('utf8').split('\n');
   if (digestOf(line) !== stated) return undefined;
-  const { name, sequence, size, digest } = fieldsOf(parseJsonIfValid(line));
-  if (!isText(name) || !isCount(sequence) || !isCount(size)) return undefined;
-  if (Number(size) > slotLimit || Number(sequence) > lastSequence) return undefined;
-  const content = await read(offset + page, Number(size));
-  if (digestOf(content) !== digest) return undefined;
-  return { name: String(name), sequence: Number(sequence), content };
+  const value = parseJsonIfValid(line);
+  if (!matches(slotHeader, value)) return undefined;
+  const { name, sequence, size, digest } = value;
+  const content = await read(offset + page, size);
+  return digestOf(content) === digest ? { name, sequence, content } : undefined;
 }
 
 function chooseSlot(slots: readonly Slot[], cluster: string): Slot {

@@ -1,12 +1,11 @@
 import { dirname, join } from 'node:path';
 import { parseJson } from '#content/oci';
 import { PluginError } from '#errors';
-import { fieldsWith, isCount, isFlag, isText, listWith, optional, type Test } from '#fields';
+import { choice, count, flag, list, matches, object, optional, text, type Static } from '#schema';
 import { unitNames } from '../detect/scopes.ts';
-import type { FileAttributes, FileChange } from '../installation/fileChange.ts';
+import type { FileChange } from '../installation/fileChange.ts';
 import { certificatePathsOf, type Installation } from '../installation/installation.ts';
 import { stateFolderOf } from '../installation/stateFolder.ts';
-import type { ImageRename } from '../releases/images.ts';
 
 /**
  * The phase of a change. Forward: `writing` until the database is copied, `replacing` until another one has its place
@@ -15,113 +14,88 @@ import type { ImageRename } from '../releases/images.ts';
  * until everything is restored, and `starting` until the old registry has started. Before `writing`, nothing is changed
  * and there is no journal.
  */
-export type UpgradePhase = ForwardPhase | 'saving' | 'restoring' | 'starting';
+export type UpgradePhase = UpgradeJournal['phase'];
 
 /** A phase before the way back. */
 export type ForwardPhase = (typeof forwardPhases)[number];
 
 const forwardPhases = ['writing', 'migrating', 'replacing', 'restarting'] as const;
-const phases: readonly string[] = [...forwardPhases, 'saving', 'restoring', 'starting'];
 
 /** Locations of an installation’s files. */
 export type InstallationPaths = Pick<Installation, 'quayRoot' | 'unitFolder'>;
 
-/** A change. Its folder has the old and the new files. */
-export interface UpgradeJournal {
+const sha256 = text({ pattern: '^[0-9a-f]{64}$' });
+const mode = count({ maximum: 0o777 });
+
+const migration = object({
+  /** The image of Quay that creates the schema. */
+  image: text(),
+  /** The volume by name, or the folder of the host by path, for the database of SQLite. */
+  storage: text(),
+  /** The change creates that volume or folder. */
+  creates: flag(),
+});
+
+const retired = object({ units: list(text()), secrets: list(text()) });
+
+const replaced = object({ name: text(), id: text() });
+
+const file = object({
+  path: text(),
+  /** The old file; undefined if it did not exist. `sha256` is the SHA-256 of its bytes, in hex. */
+  old: optional(object({ mode, uid: count(), gid: count(), sha256 })),
+  mode: optional(mode),
+  /** The change removes it. */
+  isRemoved: optional(flag()),
+});
+
+const journal = object({
   /** An increasing number, and the time. */
-  readonly id: string;
+  id: text({ pattern: String.raw`^\d{6}-\d{8}T\d{6}Z$` }),
   /** Its name as the subject of a sentence: `the upgrade`. */
-  readonly title: string;
-  readonly phase: UpgradePhase;
-  readonly files: readonly JournaledFile[];
-  readonly restart: readonly string[];
+  title: text(),
+  phase: choice([...forwardPhases, 'saving', 'restoring', 'starting']),
+  files: list(file),
+  restart: list(text()),
   /** The folder of the database on this machine, if a new Quay may change the database. */
-  readonly database: string | undefined;
+  database: optional(text({ pattern: '^/' })),
   /** The digest of the copy of the database, once it is complete. */
-  readonly copyDigest?: string;
+  copyDigest: optional(sha256),
   /** The database is that of PostgreSQL. */
-  readonly isPostgres?: boolean;
+  isPostgres: optional(flag()),
   /** The database is replaced by the one in the folder `replacement` of this program. */
-  readonly replacesDatabase?: boolean;
+  replacesDatabase: optional(flag()),
   /** The database moves from PostgreSQL to SQLite. */
-  readonly migration?: DatabaseMigration;
+  migration: optional(migration),
   /** The podman secrets that the change creates. */
-  readonly secrets?: readonly string[];
+  secrets: optional(list(text())),
   /** Units that the change disables, and their secrets. Both are removed with the backup. */
-  readonly retired?: RetiredUnits;
+  retired: optional(retired),
   /** Expected images by the names of containers. */
-  readonly containers: readonly { readonly name: string; readonly image: string }[];
-  readonly names: readonly ImageRename[];
+  containers: list(object({ name: text(), image: text() })),
+  names: list(object({ name: text(), to: text(), from: optional(text()) })),
   /** The replaced images, which a rollback needs, by name and ID. */
-  readonly replaced: readonly ReplacedImage[];
+  replaced: list(replaced),
   /** Whether the registry was healthy before. */
-  readonly wasHealthy: boolean;
+  wasHealthy: flag(),
   /** How long the registry was not available during a change that ended, in seconds. */
-  readonly outage?: number;
-}
+  outage: optional(count()),
+});
+
+/** A change. Its folder has the old and the new files. */
+export type UpgradeJournal = Static<typeof journal>;
 
 /** The move of a database from PostgreSQL to SQLite. */
-export interface DatabaseMigration {
-  /** The image of Quay that creates the schema. */
-  readonly image: string;
-  /** The volume by name, or the folder of the host by path, for the database of SQLite. */
-  readonly storage: string;
-  /** The change creates that volume or folder. */
-  readonly creates: boolean;
-}
+export type DatabaseMigration = Static<typeof migration>;
 
 /** Units, without `.service`, and secrets that only they use. */
-export interface RetiredUnits {
-  readonly units: readonly string[];
-  readonly secrets: readonly string[];
-}
+export type RetiredUnits = Static<typeof retired>;
 
 /** An image that podman keeps for a rollback. */
-export interface ReplacedImage {
-  readonly name: string;
-  readonly id: string;
-}
+export type ReplacedImage = Static<typeof replaced>;
 
 /** A file before and after. Its bytes are in the folder of the change, as `<n>.old` and `<n>.new`. */
-export interface JournaledFile {
-  readonly path: string;
-  /** The old file; undefined if it did not exist. `sha256` is the SHA-256 of its bytes, in hex. */
-  readonly old: (FileAttributes & { readonly sha256: string }) | undefined;
-  readonly mode?: number;
-  /** The change removes it. */
-  readonly isRemoved?: boolean;
-}
-
-const isSha256: Test = (value) => isText(value) && /^[0-9a-f]{64}$/.test(String(value));
-const isMode: Test = (value) => isCount(value) && Number(value) <= 0o777;
-
-/** The test of a journal that is read back. */
-const isJournal = fieldsWith({
-  id: (value) => isText(value) && /^\d{6}-\d{8}T\d{6}Z$/.test(String(value)),
-  title: isText,
-  phase: (value) => isText(value) && phases.includes(String(value)),
-  files: listWith(
-    fieldsWith({
-      path: isText,
-      old: optional(fieldsWith({ mode: isMode, uid: isCount, gid: isCount, sha256: isSha256 })),
-      mode: optional(isMode),
-      isRemoved: optional(isFlag),
-    }),
-  ),
-  restart: listWith(isText),
-  database: optional((value) => isText(value) && String(value).startsWith('/')),
-  copyDigest: optional(isSha256),
-  isPostgres: optional(isFlag),
-  replacesDatabase: optional(isFlag),
-  migration: optional(fieldsWith({ image: isText, storage: isText, creates: isFlag })),
-  secrets: optional(listWith(isText)),
-  retired: optional(fieldsWith({ units: listWith(isText), secrets: listWith(isText) })),
-  containers: listWith(fieldsWith({ name: isText, image: isText })),
-  names: listWith(fieldsWith({ name: isText, to: isText, from: optional(isText) })),
-  replaced: listWith(fieldsWith({ name: isText, id: isText })),
-  wasHealthy: isFlag,
-  outage: optional(isCount),
-});
+export type JournaledFile = Static<typeof file>;
 
 /** A change before it begins: the files that it writes, and what its journal says from the beginning. */
 export type PlannedChange = { readonly changes: readonly FileChange[] } & Pick<
@@ -170,14 +144,13 @@ export function parseJournal(text: string, path: string, installation: Installat
   } catch (cause) {
     throw refuse('it is not JSON', cause);
   }
-  if (!isJournal(value)) throw refuse('a field is missing, or has an unknown value');
-  const journal = value as UpgradeJournal;
-  const { files, restart, retired } = journal;
+  if (!matches(journal, value)) throw refuse('a field is missing, or has an unknown value');
+  const { files, restart, retired: disabled } = value;
   const stray = files.find((file) => folderOfFile(installation, file.path) === undefined);
   if (stray) throw refuse(`it names ${stray.path}`);
-  const unit = [...restart, ...(retired?.units ?? [])].find((name) => !unitNames.includes(name));
+  const unit = [...restart, ...(disabled?.units ?? [])].find((name) => !unitNames.includes(name));
   if (unit !== undefined) throw refuse(`it names ${unit}`);
-  return journal;
+  return value;
 }
 
 /** Returns the start time of a change, as ISO 8601 to the second. */

@@ -2,8 +2,8 @@ import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { parseJson } from '#content/oci';
 import { PluginError } from '#errors';
-import { isText, listWith } from '#fields';
 import type { ConfinedPath, HostFiles } from '#node/machine';
+import { list, matches, text } from '#schema';
 import {
   checkWritable,
   readWithAttributes,
@@ -299,7 +299,7 @@ function nameOf({ id }: Pick<UpgradeJournal, 'id'>): string {
 /** The digests of files that this program wrote. Their backups may be removed already. */
 const writtenName = 'written.json';
 const writtenLimit = 200;
-const isWritten = listWith(isText);
+const written = list(text());
 
 /** Records the digests of the new content of files. Throws `disk-full` and `not-writable`. */
 async function noteWritten(state: StateFolder, changes: readonly FileChange[]): Promise<void> {
@@ -310,11 +310,11 @@ async function noteWritten(state: StateFolder, changes: readonly FileChange[]): 
 
 /** Reads the recorded digests. Throws `not-readable`, and `invalid-file` for a damaged record. */
 export async function readWritten(state: StateFolder): Promise<string[]> {
-  const text = (await state.read(writtenName))?.toString() ?? '[]';
+  const json = (await state.read(writtenName))?.toString() ?? '[]';
   let cause: unknown;
   try {
-    const value: unknown = parseJson(text);
-    if (isWritten(value)) return value as string[];
+    const value: unknown = parseJson(json);
+    if (matches(written, value)) return [...value];
   } catch (error) {
     cause = error;
   }

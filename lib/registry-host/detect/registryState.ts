@@ -1,34 +1,38 @@
 import { X509Certificate } from 'node:crypto';
 import { join } from 'node:path';
 import { parseJson } from '#content/oci';
-import { fieldsWith, isFields, isText, listWith, optional, type Test } from '#fields';
 import type { HostFiles } from '#node/machine';
+import { choice, mapping, matches, object, optional, text, time, type Static } from '#schema';
 import { sha256Of, type FileChange } from '../installation/fileChange.ts';
 import { certificatePathsOf, type Installation, type ReleaseComponent } from '../installation/installation.ts';
 import { StateFolder } from '../installation/stateFolder.ts';
 import type { DetectedInstallation } from './detect.ts';
 
-/** The record of the last change by this program. A rollback restores the previous record. */
-export interface RegistryState {
+const certificate = object({
+  leafSha256: text(),
+  caSha256: optional(text()),
+  notAfter: time(),
+  origin: choice(['auto', 'own']),
+});
+
+const state = object({
   /** The release of the mirror registry, if known. */
-  readonly version?: string;
+  version: optional(text()),
   /** The images by their names in units, with their IDs in podman. */
-  readonly images: Readonly<Partial<Record<ReleaseComponent, { readonly ref: string; readonly id: string }>>>;
+  images: mapping(text<ReleaseComponent>(), object({ ref: text(), id: text() })),
   /** The certificate of the server, and whether this program renews it. */
-  readonly certs?: RecordedCertificate;
+  certs: optional(certificate),
   /** The SHA-256 of every unit file and drop-in, by path. */
-  readonly unitSha256: Readonly<Record<string, string>>;
+  unitSha256: mapping(text(), text()),
   /** The time of the last upgrade, ISO 8601. */
-  readonly lastUpgrade?: string;
-}
+  lastUpgrade: optional(time()),
+});
+
+/** The record of the last change by this program. A rollback restores the previous record. */
+export type RegistryState = Static<typeof state>;
 
 /** A recorded certificate. Digests are the SHA-256 of the DER in hex. `own` is a certificate of the administrator. */
-export interface RecordedCertificate {
-  readonly leafSha256: string;
-  readonly caSha256?: string;
-  readonly notAfter: string;
-  readonly origin: 'auto' | 'own';
-}
+export type RecordedCertificate = Static<typeof certificate>;
 
 /** The state of a registry after a change. */
 export interface StateChange {
@@ -45,26 +49,6 @@ export interface StateChange {
 
 const stateName = 'state.json';
 
-const isTime: Test = (value) => isText(value) && !Number.isNaN(Date.parse(String(value)));
-const valuesOf = (test: Test): Test => {
-  const isEach = listWith(test);
-  return (value) => isFields(value) && isEach(Object.values(value));
-};
-const isState = fieldsWith({
-  version: optional(isText),
-  images: valuesOf(fieldsWith({ ref: isText, id: isText })),
-  certs: optional(
-    fieldsWith({
-      leafSha256: isText,
-      caSha256: optional(isText),
-      notAfter: isTime,
-      origin: (value) => value === 'auto' || value === 'own',
-    }),
-  ),
-  unitSha256: valuesOf(isText),
-  lastUpgrade: optional(isTime),
-});
-
 /**
  * Reads the record; undefined if it is missing, corrupt or of another user, because the files of the host have the same
  * facts.
@@ -76,7 +60,7 @@ export async function readState(
   try {
     const text = (await new StateFolder(files, installation).read(stateName))?.toString() ?? 'null';
     const value: unknown = parseJson(text);
-    return isState(value) ? (value as RegistryState) : undefined;
+    return matches(state, value) ? value : undefined;
   } catch {
     return undefined;
   }
@@ -88,7 +72,7 @@ export async function describeState(files: HostFiles, change: StateChange): Prom
   const { installation } = detected;
   const old = await readState(files, installation);
   const folder = new StateFolder(files, installation);
-  const state: RegistryState = {
+  const next: RegistryState = {
     version,
     images: Object.fromEntries([
       // A record is valid while the units name its image.
@@ -105,7 +89,7 @@ export async function describeState(files: HostFiles, change: StateChange): Prom
     ),
     lastUpgrade: lastUpgrade ?? old?.lastUpgrade,
   };
-  const after = Buffer.from(`${JSON.stringify(state, null, 2)}\n`);
+  const after = Buffer.from(`${JSON.stringify(next, null, 2)}\n`);
   return { path: join(folder.path, stateName), before: await folder.read(stateName), after, mode: 0o600 };
 }
 

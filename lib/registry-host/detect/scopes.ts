@@ -1,8 +1,8 @@
 import { join } from 'node:path';
 import { parseJson } from '#content/oci';
 import { PluginError } from '#errors';
-import { fieldsWith, isText, listWith, type Test } from '#fields';
 import type { HostFiles, ConfinedPath, Scope } from '#node/machine';
+import { choice, list, matches, object, text, type Static } from '#schema';
 import { removeFile, replaceFile } from '../installation/fileChange.ts';
 import { parseUnitFile, type Unit, type UnitFile } from './units.ts';
 
@@ -108,33 +108,26 @@ async function readUnitFile(host: HostFiles, path: string): Promise<UnitFile | u
   return text === undefined ? undefined : parseUnitFile(path, text);
 }
 
+const path = text({ pattern: '^/' });
+// podman would take others as options.
+const name = text({ pattern: String.raw`^\w` });
+const kept = object({
+  scope: choice(['system', 'user']),
+  unitFolder: path,
+  quayRoot: path,
+  volumes: list(name),
+  keptImages: list(name),
+  folders: list(path),
+});
+
 /** The data of an uninstalled registry, and where its units were. Paths are paths of the host. */
-export interface KeptData {
-  readonly scope: Scope;
-  readonly unitFolder: string;
-  readonly quayRoot: string;
-  readonly volumes: readonly string[];
-  readonly keptImages: readonly string[];
-  readonly folders: readonly string[];
-}
+export type KeptData = Static<typeof kept>;
 
 /** The scope of the registry, and the home of its user. */
 interface Place {
   readonly scope: 'auto' | Scope;
   readonly home: string;
 }
-
-const isPath: Test = (value) => isText(value) && String(value).startsWith('/');
-// podman would take others as options.
-const isName: Test = (value) => isText(value) && /^\w/.test(String(value));
-const isKept = fieldsWith({
-  scope: (value) => value === 'system' || value === 'user',
-  unitFolder: isPath,
-  quayRoot: isPath,
-  volumes: listWith(isName),
-  keptImages: listWith(isName),
-  folders: listWith(isPath),
-});
 
 /** Reads the record of kept data; undefined if there is none in that scope. Throws `not-readable`, `invalid-file`. */
 export async function readKept(
@@ -144,7 +137,7 @@ export async function readKept(
   for (const each of scope === 'auto' ? (['system', 'user'] as const) : [scope]) {
     const { path } = recordOf(each, home);
     const value: unknown = parseJson((await files.readText(path)) ?? 'null');
-    if (isKept(value)) return { ...(value as KeptData), path };
+    if (matches(kept, value)) return { ...value, path };
   }
   return undefined;
 }

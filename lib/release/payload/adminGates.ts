@@ -1,18 +1,22 @@
 import type { Context } from '#context';
 import { fieldsOf } from '#fields';
+import { flag, list, object, optional, text, type Static } from '#schema';
 import { compareVersions, isOlder, isSameMinor } from '../version.ts';
 import { type PayloadFiles, readPayloadObjects } from './payload.ts';
+
+/** The statement of AdminGate. */
+export const adminGate = object({
+  /** The name of the acknowledgement: `ack-4.18-kube-1.32-api-removals-in-4.19`. */
+  name: text(),
+  /** What to check before, in one line. */
+  text: text(),
+});
 
 /**
  * A gate of a release: an administrator must acknowledge it before the cluster is updated to another minor version
  * (ConfigMap `admin-gates`).
  */
-export interface AdminGate {
-  /** The name of the acknowledgement: `ack-4.18-kube-1.32-api-removals-in-4.19`. */
-  readonly name: string;
-  /** What to check before, in one line. */
-  readonly text: string;
-}
+export type AdminGate = Static<typeof adminGate>;
 
 /** A release on a path of updates, with its gates for the update after it. */
 export interface GatedRelease {
@@ -98,20 +102,23 @@ export function readPayloadGates(files: PayloadFiles, version: string, context: 
     .flatMap(({ object }) => listGates(object['data'], version));
 }
 
-/** What of a cluster decides which gates its operators add at run time. Undefined: not known. */
-export interface GateConditions {
+/** The statement of GateConditions. */
+export const gateConditions = object({
   /** The type of its platform (Infrastructure `cluster`), such as `VSphere`. */
-  readonly platform: string | undefined;
+  platform: optional(text()),
   /** Whether its platform is Azure Stack Hub. */
-  readonly isAzureStack: boolean | undefined;
+  isAzureStack: optional(flag()),
   /** Whether it has any ImageDigestMirrorSet or ImageContentSourcePolicy. */
-  readonly hasMirrorSets: boolean | undefined;
-  readonly hasArmNodes: boolean | undefined;
+  hasMirrorSets: optional(flag()),
+  hasArmNodes: optional(flag()),
   /** Whether it serves kinds of the Gateway API. */
-  readonly servesGateways: boolean | undefined;
+  servesGateways: optional(flag()),
   /** The resources whose boot images MachineConfiguration `cluster` manages, or refuses to. */
-  readonly managedBootImages: readonly string[] | undefined;
-}
+  managedBootImages: optional(list(text())),
+});
+
+/** What of a cluster decides which gates its operators add at run time. A field is absent if it is not known. */
+export type GateConditions = Static<typeof gateConditions>;
 
 /** A gate that an operator adds to the ConfigMap `admin-gates`; no payload names it. */
 interface RuntimeGate {
