@@ -5,6 +5,7 @@ import { fieldsOf, isFields, listOf, textsOf, type Fields } from '#fields';
 import type { UpdateRisk } from '#release/graph';
 import type { SignedRelease } from '#release/load';
 import type { Release } from '#release/release';
+import { choice, count, findFault, list, mapping, object, optional, text, type Schema, type Static } from '#schema';
 
 /** The name of the first entry of every bundle. */
 export const metadataPath = 'metadata.json';
@@ -15,100 +16,138 @@ export const metadataSizeLimit = 16 * 1024 * 1024;
 /** The smallest space for reports after a bundle, in bytes: two of the largest reports. */
 export const smallestReportSpace = 8 * 1024 * 1024;
 
-/** A signature that was valid when the bundle was created. */
-export interface SignatureRecord {
+/** States a list whose entries differ. */
+function set<Value>(
+  items: Schema<Value>,
+  keyOf: (value: Value) => unknown = (value) => value,
+): Schema<readonly Value[]> {
+  return list(items, { where: (values) => new Set(values.map(keyOf)).size === values.length });
+}
+
+// These texts become names of objects and parts of messages before anything is verified.
+const version = text({
+  pattern: String.raw`^\d{1,5}\.\d{1,5}\.\d{1,6}(?:[-+][0-9A-Za-z][0-9A-Za-z.+-]{0,80})?$`,
+});
+const arch = text({ pattern: '^[a-z][a-z0-9_]{1,15}$' });
+const pullspec = text({ pattern: String.raw`^[0-9A-Za-z[][0-9A-Za-z._:[\]/-]{0,400}@sha256:[0-9a-f]{64}$` });
+const digest = text<Digest>({ pattern: '^sha256:[0-9a-f]{64}$' });
+const components = mapping(text({ pattern: String.raw`^[0-9A-Za-z][\w.-]{0,127}$` }), pullspec);
+// Texts of a bundle are printed on a terminal, so they must not have control characters.
+const isPrintable = (value: string): boolean => value.length <= 1000 && !/\p{Cc}/u.test(value);
+const line = text({ where: isPrintable });
+
+const blob = object({ digest, size: count() });
+const blobs = set(blob, (each) => each.digest);
+const risks = list<UpdateRisk>(object({ name: line, message: line, url: line }));
+
+const signature = object({
   /** The fingerprint of the primary key, in upper-case hex. */
-  readonly fingerprint: string;
+  fingerprint: line,
   /** The user ID of the key. */
-  readonly signer: string;
-}
+  signer: line,
+});
 
-/** A blob by its digest, with its size in bytes. */
-export interface BlobRecord {
-  readonly digest: Digest;
-  readonly size: number;
-}
-
-/** The base release of a delta bundle, and the blobs that the bundle lacks. */
-export interface BundleBase {
-  readonly version: string;
-  readonly arch: string;
+const base = object({
+  version,
+  arch,
   /** The release image by digest. */
-  readonly release: string;
-  readonly blobs: readonly BlobRecord[];
+  release: pullspec,
+  blobs,
   /** The images by digest that a site has according to its report, each with those of the blobs that it has. */
-  readonly images?: Readonly<Record<string, readonly Digest[]>>;
-}
+  images: optional(mapping(pullspec, set(digest))),
+});
 
-/** An image of operators that a bundle lacks. */
-export interface SkippedImage {
+const skippedImage = object({
   /** The image as the catalog names it, which need not be a pullspec. */
-  readonly image: string;
+  image: line,
   /** The names of the operator bundles that need it. */
-  readonly operators: readonly string[];
+  operators: set(line),
   /** The pullspec of the original catalog. */
-  readonly catalog: string;
-}
+  catalog: line,
+});
 
-/** How a drive with the bundle takes reports of the site, if the site allows that. */
-export interface ReportPlace {
+const reports = object({
   /** The bytes after the bundle, on a drive without a file system, that reports are written to. */
-  readonly space?: number;
+  space: optional(count({ minimum: smallestReportSpace, where: (size) => size % 4096 === 0 })),
   /** The OpenPGP key that reports are encrypted to: its binary form, as base64. */
-  readonly key?: string;
-}
+  key: optional(text({ pattern: '^[0-9A-Za-z+/]{64,22000}={0,2}$' })),
+});
 
-/** One release of a bundle with several releases. */
-export interface BundledRelease extends Pick<
-  BundleMetadata,
-  'version' | 'release' | 'components' | 'osImages' | 'previous'
-> {
+const release = object({
+  version,
+  release: pullspec,
+  components,
+  osImages: list(pullspec),
+  previous: list(version),
   /** The known risks of the update to it from the release before it. */
-  readonly risks: readonly UpdateRisk[];
+  risks,
   /** The size of the blobs that no earlier release of the bundle has, in bytes. */
-  readonly bytes: number;
-}
+  bytes: count(),
+});
+
+/** The statement of metadata.json, with its keys in the order in which `create` writes them. */
+export const metadataSchema = object({
+  /** 2 for a bundle with several releases. */
+  formatVersion: choice([1, 2]),
+  version,
+  arch,
+  release: pullspec,
+  /** All images of all releases, with the release images and the extra images. */
+  images: set(pullspec),
+  components,
+  extraImages: set(pullspec),
+  /** The images that nodes boot from. */
+  osImages: list(pullspec),
+  /** The versions that can update to this one. */
+  previous: list(version),
+  /** The good signatures of the release and, in a multi-architecture release, of its signed images, by digest. */
+  signatures: mapping(digest, list(signature)),
+  tool: line,
+  /** The known risks of the update to it; absent if there are none, or several releases. */
+  risks: optional(risks),
+  /** The releases in the order of the updates; undefined if there is only one. */
+  releases: optional(list(release)),
+  /** The extra images that are OCI artifacts, which no image store takes; absent if there are none. */
+  artifacts: optional(set(pullspec)),
+  /** The images of operators that `create` could not use and was asked to skip; absent if there are none. */
+  skippedImages: optional(set(skippedImage, ({ image }) => image)),
+  /** How drives take reports; absent if the bundle says nothing about them. */
+  reports: optional(reports),
+  /** The base of a delta bundle; undefined if the bundle has all blobs. */
+  base: optional(base),
+  blobs,
+  /** The size of the whole tar. */
+  size: count(),
+  /** The volumes of the tar, in order; undefined if it is one file. */
+  volumes: optional(
+    list(object({ name: text({ pattern: String.raw`^[^/]+\.tar\.\d{3}$`, where: isPrintable }), size: count() })),
+  ),
+});
 
 /**
  * The content of metadata.json. `version`, `arch`, `release` and `images` have the names of jhernand/upgrade-tool. All
  * pullspecs are by digest, and all sizes in bytes. With several releases, the fields of a release are those of the
  * last.
  */
-export interface BundleMetadata {
-  /** 2 for a bundle with several releases. */
-  readonly formatVersion: 1 | 2;
-  readonly version: string;
-  readonly arch: string;
-  readonly release: string;
-  /** All images of all releases, with the release images and the extra images. */
-  readonly images: readonly string[];
-  readonly components: Readonly<Record<string, string>>;
-  readonly extraImages: readonly string[];
-  /** The extra images that are OCI artifacts, which no image store takes; absent if there are none. */
-  readonly artifacts?: readonly string[];
-  /** The images of operators that `create` could not use and was asked to skip; absent if there are none. */
-  readonly skippedImages?: readonly SkippedImage[];
-  /** The images that nodes boot from. */
-  readonly osImages: readonly string[];
-  /** The versions that can update to this one. */
-  readonly previous: readonly string[];
-  /** The size of the whole tar. */
-  readonly size: number;
-  readonly blobs: readonly BlobRecord[];
-  /** The base of a delta bundle; undefined if the bundle has all blobs. */
-  readonly base?: BundleBase;
-  /** The good signatures of the release and, in a multi-architecture release, of its signed images, by digest. */
-  readonly signatures: Readonly<Record<string, readonly SignatureRecord[]>>;
-  readonly tool: string;
-  /** The releases in the order of the updates; undefined if there is only one. */
-  readonly releases?: readonly BundledRelease[];
-  /** The known risks of the update to it; absent if there are none, or several releases. */
-  readonly risks?: readonly UpdateRisk[];
-  /** How drives take reports; absent if the bundle says nothing about them. */
-  readonly reports?: ReportPlace;
-  /** The volumes of the tar, in order; undefined if it is one file. */
-  readonly volumes?: readonly { readonly name: string; readonly size: number }[];
-}
+export type BundleMetadata = Static<typeof metadataSchema>;
+
+/** A blob by its digest, with its size in bytes. */
+export type BlobRecord = Static<typeof blob>;
+
+/** A signature that was valid when the bundle was created. */
+export type SignatureRecord = Static<typeof signature>;
+
+/** The base release of a delta bundle, and the blobs that the bundle lacks. */
+export type BundleBase = Static<typeof base>;
+
+/** An image of operators that a bundle lacks. */
+export type SkippedImage = Static<typeof skippedImage>;
+
+/** How a drive with the bundle takes reports of the site, if the site allows that. */
+export type ReportPlace = Static<typeof reports>;
+
+/** One release of a bundle with several releases. */
+export type BundledRelease = Static<typeof release>;
 
 /**
  * Formats metadata.json, with the keys in the order of the one form that parseMetadata accepts. Its `size` is the size
@@ -132,7 +171,7 @@ export function formatMetadata(
 
 /** Returns the only bytes of metadata.json that parseMetadata reads as this metadata. */
 export function encodeMetadata(metadata: BundleMetadata): Buffer {
-  return Buffer.from(`${JSON.stringify(whole.arrange(metadata), null, 2)}\n`);
+  return Buffer.from(`${JSON.stringify(arrange(metadataSchema, metadata), null, 2)}\n`);
 }
 
 /**
@@ -181,7 +220,7 @@ function checkMetadata(value: unknown, where: string): asserts value is BundleMe
     const which = isLater ? `formatVersion ${Math.floor(format)}` : 'no formatVersion';
     throw invalid(where, `has ${which}; this program reads 1 and 2`);
   }
-  const fault = whole.findFault(value) ?? findContradiction(value);
+  const fault = findFault(metadataSchema, value)?.[0] ?? findContradiction(value);
   if (fault !== undefined) throw invalid(where, `has malformed ${fault}`);
 }
 
@@ -198,134 +237,16 @@ function findContradiction(value: Fields): string | undefined {
   );
 }
 
-/** The form of a value in metadata.json. */
-interface Shape {
-  readonly isValid: (value: unknown) => boolean;
-  /** Returns a value with the known keys only, in the order in which `create` writes them. */
-  readonly arrange: (value: unknown) => unknown;
-  /** The paths of the single values in it, such as `[].digest`. `*` is any key. */
-  readonly paths: readonly string[];
+/** Returns a value with the stated keys only, in the order of their statement. */
+function arrange({ items, properties, additionalProperties }: Schema, value: unknown): unknown {
+  const arrangeEach = (schema: Schema | undefined, each: unknown): unknown => (schema ? arrange(schema, each) : each);
+  if (Array.isArray(value)) return value.map((each) => arrangeEach(items, each));
+  if (!isFields(value)) return value;
+  const entries = properties
+    ? Object.entries(properties).map(([key, schema]) => [key, arrangeEach(schema, value[key])] as const)
+    : Object.entries(value).map(([key, each]) => [key, arrangeEach(additionalProperties, each)] as const);
+  return Object.fromEntries(entries.filter(([, each]) => each !== undefined));
 }
-
-function single(isValid: (value: unknown) => boolean): Shape {
-  return { isValid, arrange: (value) => value, paths: [''] };
-}
-
-/** `identify`: entries must differ in what it returns. */
-function list(entry: Shape, identify?: (value: unknown) => unknown): Shape {
-  return {
-    isValid: (value) =>
-      Array.isArray(value) &&
-      value.every((each) => entry.isValid(each)) &&
-      (!identify || new Set(value.map(identify)).size === value.length),
-    arrange: (value) => (Array.isArray(value) ? value.map((each) => entry.arrange(each)) : value),
-    paths: entry.paths.map((path) => `[]${path}`),
-  };
-}
-
-function mapping(isKey: (key: unknown) => boolean, entry: Shape): Shape {
-  return {
-    isValid: (value) =>
-      isFields(value) && Object.entries(value).every(([key, each]) => isKey(key) && entry.isValid(each)),
-    arrange: (value) =>
-      isFields(value)
-        ? Object.fromEntries(Object.entries(value).map(([key, each]) => [key, entry.arrange(each)]))
-        : value,
-    paths: entry.paths.map((path) => `.*${path}`),
-  };
-}
-
-/** `optional`: the fields that may be absent. */
-function record<Key extends string>(
-  fields: Readonly<Record<Key, Shape>>,
-  optional: readonly Key[] = [],
-): Shape & { findFault(value: Fields): string | undefined } {
-  const all = Object.entries<Shape>(fields);
-  const isPresent = (value: Fields, name: string): boolean =>
-    value[name] !== undefined || !optional.some((each) => each === name);
-  const findFault = (value: Fields): string | undefined =>
-    all.find(([name, form]) => isPresent(value, name) && !form.isValid(value[name]))?.[0];
-  return {
-    findFault,
-    isValid: (value) => isFields(value) && findFault(value) === undefined,
-    arrange: (value) =>
-      isFields(value)
-        ? Object.fromEntries(
-            all.filter(([name]) => value[name] !== undefined).map(([name, form]) => [name, form.arrange(value[name])]),
-          )
-        : value,
-    paths: all.flatMap(([name, form]) => form.paths.map((path) => `.${name}${path}`)),
-  };
-}
-
-const itself = (value: unknown): unknown => value;
-// These texts become names of objects and parts of messages before anything is verified.
-const version = single(matches(/^\d{1,5}\.\d{1,5}\.\d{1,6}(?:[-+][0-9A-Za-z][0-9A-Za-z.+-]{0,80})?$/));
-const arch = single(matches(/^[a-z][a-z0-9_]{1,15}$/));
-const isPullspec = matches(/^[0-9A-Za-z[][0-9A-Za-z._:[\]/-]{0,400}@sha256:[0-9a-f]{64}$/);
-const pullspec = single(isPullspec);
-const digest = single(matches(/^sha256:[0-9a-f]{64}$/));
-const components = mapping(matches(/^[0-9A-Za-z][\w.-]{0,127}$/), pullspec);
-// Texts of a bundle are printed on a terminal, so they must not have control characters.
-const text = single((value) => typeof value === 'string' && value.length <= 1000 && !/\p{Cc}/u.test(value));
-const size = single((value) => typeof value === 'number' && Number.isSafeInteger(value) && value >= 0);
-const blob: Record<keyof BlobRecord, Shape> = { digest, size };
-const blobs = list(record(blob), (each) => fieldsOf(each)['digest']);
-const risks = list(record({ name: text, message: text, url: text } satisfies Record<keyof UpdateRisk, Shape>));
-const signature: Record<keyof SignatureRecord, Shape> = { fingerprint: text, signer: text };
-const volume: Record<keyof NonNullable<BundleMetadata['volumes']>[number], Shape> = {
-  name: single((value) => text.isValid(value) && /^[^/]+\.tar\.\d{3}$/.test(String(value))),
-  size,
-};
-const base: Record<keyof BundleBase, Shape> = {
-  version,
-  arch,
-  release: pullspec,
-  blobs,
-  images: mapping(isPullspec, list(digest, itself)),
-};
-const reports: Record<keyof ReportPlace, Shape> = {
-  space: single((value) => size.isValid(value) && Number(value) >= smallestReportSpace && Number(value) % 4096 === 0),
-  key: single(matches(/^[0-9A-Za-z+/]{64,22000}={0,2}$/)),
-};
-const skipped: Record<keyof SkippedImage, Shape> = { image: text, operators: list(text, itself), catalog: text };
-const release: Record<keyof BundledRelease, Shape> = {
-  version,
-  release: pullspec,
-  components,
-  osImages: list(pullspec),
-  previous: list(version),
-  risks,
-  bytes: size,
-};
-
-/** The form of metadata.json, with its keys in the order in which `create` writes them. */
-const fields: Record<keyof BundleMetadata, Shape> = {
-  formatVersion: single((value) => value === 1 || value === 2),
-  version,
-  arch,
-  release: pullspec,
-  images: list(pullspec, itself),
-  components,
-  extraImages: list(pullspec, itself),
-  osImages: list(pullspec),
-  previous: list(version),
-  signatures: mapping(digest.isValid, list(record(signature))),
-  tool: text,
-  risks,
-  releases: list(record(release)),
-  artifacts: list(pullspec, itself),
-  skippedImages: list(record(skipped), (each) => fieldsOf(each)['image']),
-  reports: record(reports, ['space', 'key']),
-  base: record(base, ['images']),
-  blobs,
-  size,
-  volumes: list(record(volume)),
-};
-const whole = record(fields, ['risks', 'releases', 'artifacts', 'skippedImages', 'reports', 'base', 'volumes']);
-
-/** The paths of all values in metadata.json, such as `blobs[].digest`. docs/trust.md says what each one proves. */
-export const metadataValues: readonly string[] = whole.paths.map((path) => path.slice(1));
 
 /** The largest number of releases in a bundle. */
 export const releaseLimit = 16;
@@ -349,10 +270,6 @@ function isReleases({ formatVersion, releases, ...last }: Fields): boolean {
 
 function listSigned(releases: readonly Fields[]): unknown[] {
   return releases.flatMap(({ release, components }) => [release, ...Object.values(fieldsOf(components))]);
-}
-
-function matches(pattern: RegExp): (value: unknown) => boolean {
-  return (value) => typeof value === 'string' && pattern.test(value);
 }
 
 function invalid(where: string, why: string, cause?: unknown): PluginError {
