@@ -43,7 +43,7 @@ function faultOf(changes: object): string | undefined {
 }
 
 describe('a schema', () => {
-  it('accepts what it states, also without optional fields', () => {
+  it('accepts the stated fields, also without optional ones', () => {
     expect(matches(animal, cat)).to.equal(true);
     expect(faultOf({ legs: undefined, owners: undefined, toys: [], other: 1 })).to.equal(undefined);
   });
