@@ -1,7 +1,7 @@
 /** A mapping whose values nothing has checked. */
 export type Fields = Readonly<Record<string, unknown>>;
 
-/** Returns whether a value is a mapping. */
+/** Returns whether a value is a mapping: an object that is neither null nor an array. */
 export function isFields(value: unknown): value is Fields {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

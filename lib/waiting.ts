@@ -4,7 +4,7 @@ import type { PluginError } from './errors.ts';
 
 const units: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
 
-/** The time to wait, in milliseconds. */
+/** How long to wait for a condition, and how often to check it. Times are in milliseconds. */
 export interface WaitOptions {
   readonly timeout: number;
   /** Pause between two checks, in milliseconds; default one second. */

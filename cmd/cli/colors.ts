@@ -11,7 +11,10 @@ export type Accents = Readonly<Record<string, Accent>>;
 
 const colorOf = { good: 'green', bad: 'red', doubtful: 'yellow', busy: 'cyan' } as const;
 
-/** Returns whether a stream gets colors. */
+/**
+ * Returns whether a stream gets colors: by `--color`, else if it is a terminal and neither TERM nor NO_COLOR forbids
+ * them.
+ */
 export function hasColors(
   { isTTY }: { readonly isTTY?: boolean },
   { color = 'auto', environment }: { readonly color?: ColorMode; readonly environment: NodeJS.ProcessEnv },

@@ -171,10 +171,10 @@ export interface Program {
   readonly commands: readonly CommandEntry[];
 }
 
-/** The name of the default command in a `usage`. */
+/** The word in a `usage` for the command that runs if the command line names none. */
 export const defaultName = '$0';
 
-/** Returns the name of a command; `$0` for the default command. */
+/** Returns the first word of the usage of a command; `$0` for the default command. */
 export function commandNameOf(entry: CommandEntry): string {
   return entry.usage.split(' ', 1)[0] ?? entry.usage;
 }

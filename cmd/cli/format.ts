@@ -118,7 +118,7 @@ function withoutPassword(_key: unknown, value: unknown): unknown {
 /** A text with line breaks stays on one line, in quotes. */
 const dataStyle = { blockQuote: false } as const;
 
-/** Formats plain data as YAML. */
+/** Formats plain data as YAML, with each string on one line. Leaves out passwords in URLs. */
 export async function formatYaml(value: unknown): Promise<string> {
   // Loaded on first use, because most commands do not need it.
   const { stringify } = await import('yaml');
@@ -136,7 +136,7 @@ function formatJson(result: object, indent = 2): string {
   return JSON.stringify(withVersion(result), withoutPassword, indent);
 }
 
-/** A form that every result has. */
+/** A value of `--output` that every command with a result accepts. */
 export type DataForm = 'json' | 'yaml';
 
 /** Returns whether a value of `--output` is the name of a form that every result has. */

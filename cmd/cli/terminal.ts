@@ -17,7 +17,7 @@ const barWidth = 20;
 const fewestColumns = 10;
 const fewestRows = 3;
 
-/** A stream that may be a terminal. */
+/** An output stream; `columns` and `rows` are those of a terminal. */
 export type OutputStream = NodeJS.WritableStream & {
   readonly isTTY?: boolean;
   readonly columns?: number;

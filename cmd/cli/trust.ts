@@ -26,7 +26,7 @@ export function trustOf(args: TrustArguments): Omit<VerifyTrust, 'fetchFile'> {
   };
 }
 
-/** Returns the trust for a bundle, from `offlineTrustOptions`. */
+/** Returns the trust of `offlineTrustOptions`. It asks no signature store. */
 export function offlineTrustOf(args: Omit<TrustArguments, 'signatureStore'>): VerifyTrust {
   return { ...trustOf({ ...args, signatureStore: undefined }), fetchFile: () => Promise.resolve(undefined) };
 }
@@ -53,12 +53,12 @@ export function toPlainSigned({ release, releases, signatures, extraImages, poli
   };
 }
 
-/** Returns the versions of a bundle in words. */
+/** Returns the versions of a bundle and its architecture, such as `4.19.4, 4.20.3 x86_64`. */
 export function nameVersions({ version, versions = [version], arch }: PlainSigned): string {
   return `${versions.join(', ')} ${arch}`;
 }
 
-/** Returns the signers of a release as text. */
+/** Returns the trusted signers of a release with the fingerprints of their keys, or `no trusted key`. */
 export function nameSigners({ release, signatures }: Pick<PlainSigned, 'release' | 'signatures'>): string {
   const own = signatures.filter(({ digest }) => digest === digestIn(release));
   if (own.length === 0) return 'no trusted key';

@@ -42,7 +42,7 @@ export function readDigest(text: string): Digest {
   throw new PluginError('usage', message);
 }
 
-/** Returns the record of a `--digest`. */
+/** Returns an option whose value must be a digest (`sha256:` and 64 hex digits). */
 export function digestOption(describe: string) {
   return { type: 'string', describe, check: (text: string) => void readDigest(text) } as const;
 }

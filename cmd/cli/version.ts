@@ -3,7 +3,7 @@ import manifest from '../../package.json' with { type: 'json' };
 /** The commit of a built executable, which the build defines. It is undefined in the sources. */
 declare const __COMMIT__: string | undefined;
 
-/** The version of this program. */
+/** The version in package.json. */
 export const version = manifest.version;
 
 /** The commit of a built executable; undefined in the sources. */

@@ -79,7 +79,7 @@ export function exitCodeOf(
   return isUpToDate(plan) && plan.due.length === 0 && !unfinished ? 0 : changesExitcode;
 }
 
-/** Returns a plan as plain data. */
+/** Returns a plan for `--output`. Each changed unit has its reasons, and its changes as a unified diff. */
 export function toPlainPlan({ units, ...rest }: UpgradePlan, forecast?: Forecast): object {
   const changes = units.map(({ path, before, after, reasons }) => {
     return { path, reasons, diff: formatUnifiedDiff(path, before, after) };
@@ -87,7 +87,7 @@ export function toPlainPlan({ units, ...rest }: UpgradePlan, forecast?: Forecast
   return { ...rest, units: changes, forecast };
 }
 
-/** Formats a plan for a person. */
+/** Formats a plan as text, with the diff of its units if `diff`, and with the forecast of the downtime. */
 export function formatPlan(plan: UpgradePlan, diff: boolean, forecast?: Forecast): Lines {
   return joinParagraphs(describePlan(plan, diff), ...(forecast ? [describeForecast(forecast)] : []));
 }

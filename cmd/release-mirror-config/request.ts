@@ -104,7 +104,10 @@ export function requireTagEach({ toReleaseImage }: Pick<MirrorArguments, 'toRele
     );
 }
 
-/** Returns the folder for configuration manifests. */
+/**
+ * Returns the folder for configuration manifests: that of `--config-to-dir`, else `config` in `--to-dir`; undefined
+ * without both.
+ */
 export function configFolderOf({
   configToDir,
   toDir,

@@ -105,7 +105,7 @@ interface FoundCluster {
   readonly problem: string | undefined;
 }
 
-/** The findings of `doctor`. */
+/** The result of `doctor`: this program, other programs on this machine, and the agents in the cluster. */
 export interface Diagnosis {
   readonly program: {
     version: string;

@@ -26,7 +26,7 @@ export interface BlobCount {
   readonly bytes: number;
 }
 
-/** One of the two releases. */
+/** One of the two compared releases. `blobs` is their number, and `bytes` their size. */
 export interface DiffSide extends BlobCount {
   /** The text that named it. */
   readonly name: string;

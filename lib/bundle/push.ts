@@ -18,7 +18,7 @@ import { listSignedImages } from './metadata/originalNames.ts';
 import type { Bundle } from './open/bundle.ts';
 import type { SignedBundle } from './open/signedBundle.ts';
 
-/** Options for pushing. */
+/** Options of pushBundle. */
 export interface PushOptions {
   /** The number of parallel transfers. */
   readonly concurrency: number;
@@ -29,7 +29,7 @@ export interface PushOptions {
   readonly dryRun?: boolean;
 }
 
-/** The result of a push. */
+/** The result of pushBundle. That of a dry run has the blobs and bytes to upload. */
 export interface PushResult {
   /** The release image at the destination, by digest; of several releases, the last one. */
   readonly release: string;

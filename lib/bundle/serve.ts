@@ -29,13 +29,13 @@ import { entryKindOf, type Bundle } from './open/bundle.ts';
 /** The path of the whole tar on the server. */
 export const servedTar = '/bundle.tar';
 
-/** Options for serving a bundle. */
+/** Options of serveBundle. */
 export interface ServeBundleOptions extends Omit<ServeOptions, 'repositories' | 'files'> {
   /** The tags of the images, by the signed payload. Without tags, images are served by digest only. */
   readonly tags?: ReadonlyMap<string, Digest>;
 }
 
-/** A server of a bundle. */
+/** A running server for the images of a bundle. */
 export interface BundleServer extends ContentServer {
   /** The names of the served repositories, sorted. */
   readonly repositories: readonly string[];

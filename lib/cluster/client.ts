@@ -15,7 +15,7 @@ import { awaitChange, watchObjects } from './watch.ts';
 
 const table = 'application/json;as=Table;v=v1;g=meta.k8s.io,application/json';
 
-/** Options of a write. */
+/** Options of each request that writes an object. */
 export interface WriteOptions {
   /** Let the server check everything and keep nothing. */
   readonly dryRun?: boolean;
@@ -23,7 +23,7 @@ export interface WriteOptions {
   readonly manager?: string;
 }
 
-/** Options of a change. */
+/** Options of requests that change an object or its status. */
 export interface ChangeOptions extends WriteOptions {
   /**
    * Change only the status, which must exist. By default, changes everything except the status, if the kind has it as a
@@ -43,7 +43,7 @@ export interface LogOptions {
   readonly limitBytes?: number;
 }
 
-/** The objects of a kind to list. */
+/** The objects of a kind that a list contains; by default all. */
 export interface ListOptions {
   /** The namespace; all by default. */
   readonly namespace?: string;
@@ -63,7 +63,7 @@ export interface ClusterOptions extends KubeconfigOptions, Omit<ExchangeOptions,
   readonly dryRun?: DryRunMode | undefined;
 }
 
-/** The default field manager. */
+/** The name of this program in `metadata.managedFields`, unless a write names another manager. */
 export const fieldManager = 'oc-disconnected';
 
 /**

@@ -32,7 +32,7 @@ const checks = [
   'rights',
 ] as const;
 
-/** A kind of subject that is checked. */
+/** One of `checks`: the part of a cluster that a finding is about. */
 export type Check = (typeof checks)[number];
 
 /** The object that a finding is about. */
@@ -60,10 +60,10 @@ export type Weight =
 /** A result of a check of the cluster. `ignored`: an administrator has overruled this blocker by its name. */
 export type Finding = Observed & Weight & { readonly ignored?: true };
 
-/** From the most severe. */
+/** All severities, from the most severe to the least severe. */
 export const severities: readonly Severity[] = ['blocker', 'warning', 'info'];
 
-/** Returns the subject for an object. */
+/** Returns the kind, name and namespace of an object. A cluster-scoped object has no namespace. */
 export function subjectOf({ kind, metadata: { name, namespace } }: KubernetesObject): Subject {
   return { kind, name, ...(namespace !== undefined && namespace !== '' && { namespace }) };
 }

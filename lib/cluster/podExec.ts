@@ -22,7 +22,7 @@ export interface PodCommand {
   readonly input?: AsyncIterable<Buffer>;
 }
 
-/** The result of a command. */
+/** The end of a command in a container: its exit code, and the beginning of its output. */
 export interface PodCommandResult {
   /** The exit code; 0 for success. */
   readonly code: number;

@@ -38,7 +38,7 @@ import {
 } from '#content/files';
 import { PluginError, isPluginError, messageOf } from '#errors';
 
-/** A Kubernetes object as plain data. */
+/** A Kubernetes object with a name, as in a manifest. Fields other than these are not checked. */
 export interface KubernetesObject {
   readonly apiVersion: string;
   readonly kind: string;

@@ -99,7 +99,7 @@ export const siteReport = object({
 /** The facts about a site that `create` needs to plan a bundle for it. It has no secrets. */
 export type SiteReport = Static<typeof siteReport>;
 
-/** An operator that OLM installed at a site. */
+/** An operator that OLM installed at a site, by its Subscription. */
 export type SiteOperator = Static<typeof operator>;
 
 /** An API that a later version of Kubernetes removes, and that clients of a site used within a day. */

@@ -24,7 +24,7 @@ export function parseManifests(texts: readonly ManifestText[], where: string): C
   });
 }
 
-/** The text of a manifest file. */
+/** A manifest file of a folder that is not parsed yet. */
 export interface ManifestText {
   /** The path relative to the folder. */
   readonly path: string;

@@ -9,7 +9,7 @@ import type { Context } from '#context';
 import { applyToCluster, checkCluster, checkRightsInCluster, type Applied } from './mirror/clusterConfig.ts';
 import { withResumeHint, type MirroringAccess } from './mirror/request.ts';
 
-/** Options for pushing a bundle and applying its configuration. */
+/** Options of pushing a bundle to a registry and of applying its configuration to a cluster. */
 export interface PushAndApplyOptions extends PushOptions, Pick<ApplyOptions, 'overwrite'> {
   /** Let the API server check the objects of a dry run. */
   readonly dryRunMode?: ApplyOptions['dryRun'];

@@ -20,7 +20,7 @@ export interface BundleOutline {
   readonly head?: { readonly size: number; readonly digest: Digest };
 }
 
-/** Hashes the beginning of a bundle, for its outline. */
+/** Computes the outline of a bundle while its bytes are read in order. */
 export class OutlineHash {
   /** The bytes before the first blob; undefined if the tar is not as `create` lays it out. */
   readonly headSize: number | undefined;

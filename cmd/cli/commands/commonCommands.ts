@@ -3,7 +3,7 @@ import type { CommandEntry } from '../command.ts';
 /** The heading of commands for the shell and about the program itself. */
 export const shellGroup = 'For the shell:';
 
-/** The commands of every program. */
+/** The commands that each program has in addition to its own, such as completion and explain. */
 export const shellCommands: readonly CommandEntry[] = [
   {
     usage: 'completion [shell]',

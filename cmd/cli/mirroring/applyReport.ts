@@ -28,7 +28,7 @@ export function formatOutcome({ manifest, outcome }: ApplyOutcome, dryRun: DryRu
   return `${formatObjectName(manifest.object)} ${outcome}${suffixOf(dryRun)}`;
 }
 
-/** Returns an outcome as plain data. */
+/** Returns the outcome of an applied object for `--output`. `error` is its message. */
 export function toPlainOutcome({ manifest, outcome, differences, kept, error, warning }: ApplyOutcome) {
   const object = formatObjectName(manifest.object);
   return { object, path: manifest.path, outcome, differences, kept, error: error?.message, warning };

@@ -29,7 +29,7 @@ export const catalogOptions = {
   },
 } as const;
 
-/** Returns the request of the options. */
+/** Returns the catalogs and operators that `catalogOptions` request. */
 export function requestOperators({
   catalog,
   operator,
@@ -76,7 +76,7 @@ function describePackage({ name, channels, bundles, neededBy }: SelectedPackage)
   return `${name} ${versions} (${[...channels.keys()].join(', ')}${reason})`;
 }
 
-/** Returns the same for JSON. */
+/** Returns catalogs for `--output`, with the selected channels and versions of each operator. */
 export function toPlainCatalogs(catalogs: readonly BundledCatalog[]): object[] {
   return catalogs.map(({ name, original, image, packages, missing }) => ({
     name,

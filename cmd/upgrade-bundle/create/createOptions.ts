@@ -156,7 +156,7 @@ export const createPositionals = {
   },
 } as const;
 
-/** The file with options of `create`. */
+/** The kind and the rules of the file with options of `create`. */
 export const bundleConfig = {
   kind: 'BundleConfig',
   name: 'site',

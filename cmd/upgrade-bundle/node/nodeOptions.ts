@@ -28,7 +28,7 @@ export const screenOptions = inGroup('At the node:', {
   },
 });
 
-/** Returns the settings of `screenOptions`. */
+/** Returns whether the login screen is used, and the other signal, from `screenOptions`. */
 export function screenOf(args: { readonly console: string; readonly signal?: SignalKind | undefined }): {
   readonly console: boolean;
   readonly signal?: SignalKind | undefined;

@@ -103,7 +103,7 @@ export function drawTable(
   </div>`;
 }
 
-/** Returns the head of a column of numbers. */
+/** Returns the `<th>` of a column whose cells are numbers. */
 export function numberHead(name: string): Markup {
   return markup`<th scope="col" class="number">${name}</th>`;
 }

@@ -12,10 +12,10 @@ const imageClasses = {
   shared: 'Shared layers',
 } as const;
 
-/** A class of images. */
+/** One of `imageClasses`: a kind of image, or the layers that images share. */
 export type ImageClass = keyof typeof imageClasses;
 
-/** Returns the class of an image. */
+/** Returns `operator` for a component whose name ends with `-operator`, else the kind of the image. */
 export function classOf({ kind, name }: InspectedImage): ImageClass {
   return kind === 'component' && name.endsWith('-operator') ? 'operator' : kind;
 }

@@ -1,7 +1,7 @@
 import type { BundleInventory, InventoryImage } from '#bundle/inspect';
 import { hexOf, parseReference } from '#content/oci';
 
-/** The formats of a bill of materials. */
+/** The formats of a bill of materials: CycloneDX and SPDX, both as JSON. */
 export const sbomFormats = ['cyclonedx', 'spdx'] as const;
 
 /** The program that writes a bill of materials, and the time. */

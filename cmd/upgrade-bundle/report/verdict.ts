@@ -15,7 +15,7 @@ export interface Verdict {
   readonly hint: string | undefined;
 }
 
-/** Returns the verdict on a verified bundle. */
+/** Returns the verdict on a verified bundle, with the problems that decide it. */
 export function verdictOf({ base, problems: all }: Pick<VerifyReport, 'base' | 'problems'>): Verdict {
   const volumes = all.filter(({ subject }) => subject === 'volume').filter(isFirst);
   // Without a volume even the keys of the release may be missing.

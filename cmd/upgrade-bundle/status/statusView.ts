@@ -32,7 +32,7 @@ export interface ClusterStatus {
   readonly now?: number;
 }
 
-/** A row of a table with its severity. */
+/** A row of a table, and the accent that gives its color. */
 export interface StatusRow {
   readonly cells: readonly string[];
   readonly accent: Accent;
@@ -65,7 +65,7 @@ const decisions = ['AcknowledgementRequired', 'RiskNotAccepted'];
 /** Conditions that name a problem if they are true. */
 const problems: Readonly<Record<string, Accent>> = { Stalled: 'bad', ImagesMissing: 'bad', PoolsPaused: 'doubtful' };
 
-/** Describes the status of a cluster. */
+/** Returns the status of an update as titles, rows and cells, for the terminal and for the page. */
 export function viewStatus({ bundle, elapsed, mirrors: states, now = Date.now() }: ClusterStatus): StatusView {
   const mirrors = states.map(describeMirror);
   if (!bundle) {

@@ -26,7 +26,9 @@ export interface HeldImages {
   readonly images: readonly string[];
 }
 
-/** A base release with its blobs. */
+/**
+ * The content that a delta bundle leaves out: all blobs of a base release, or the blobs that the nodes of a site have.
+ */
 export interface Base extends Omit<BundleBase, 'blobs' | 'images'> {
   readonly blobs: ReadonlySet<Digest>;
   /** The images of a site, with the blobs of each. */

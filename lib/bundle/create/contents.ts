@@ -116,7 +116,10 @@ function orderContents(images: readonly BundleImage[], graphs: readonly ImageGra
   return { images, manifests, blobs, tags, notAttached };
 }
 
-/** Warns of attachments that are images. */
+/**
+ * Logs one warning with the tags of attachments that are images, which the bundle leaves out. Logs nothing without
+ * tags.
+ */
 export function warnOfImages(tags: readonly string[], context: Pick<Context, 'log'>): void {
   if (tags.length === 0) return;
   context.log('warn', `${nameSome(tags)}: left out, because no attachment is an image that can run`);

@@ -22,7 +22,7 @@ import type { CreateRequest } from './request.ts';
 import { checkReleasePath, checkSite, warnOfSpace } from './siteCheck.ts';
 import { listArtifacts, layOutBundle, writeBundle } from './writeBundle.ts';
 
-/** The result of `create`. Sizes are in bytes. */
+/** The result of createBundle. Sizes are in bytes. */
 export interface CreateResult {
   readonly path: string;
   readonly outcome: 'created' | 'unchanged' | 'planned';

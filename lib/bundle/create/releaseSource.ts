@@ -45,7 +45,7 @@ import { openComplete } from '../open/deltaBase.ts';
 import { openBundle } from '../open/open.ts';
 import { findSplit } from '../open/split.ts';
 
-/** A release, and the places to find it. */
+/** A release by its name, and the registries, directories and bundles to search for it. */
 export interface ReleaseSourceRequest {
   /**
    * A pullspec, a version, `file://REPOSITORY:TAG` of a mirror directory, or the path of a bundle or mirror directory.
@@ -90,7 +90,9 @@ export interface LocalExtraImage {
   readonly origin: Reference | undefined;
 }
 
-/** The source of one image of a release. */
+/**
+ * The content of one image. `reference` is its place in a registry, `repository` its place in a directory or bundle.
+ */
 export interface ImageSource {
   readonly source: ContentSource;
   readonly reference?: Reference;

@@ -9,7 +9,7 @@ import { splitReleases } from '../metadata/metadata.ts';
 import type { Bundle } from '../open/bundle.ts';
 import { inspectBundle, type InspectedImage, type Inspection } from './inspect.ts';
 
-/** An image with the source that its release names. */
+/** An image, with the commit that its release names as its source, not verified. */
 export interface SourcedImage extends InspectedImage {
   readonly source?: SourceCommit;
 }

@@ -25,7 +25,7 @@ const configLimits = {
 
 const manifestName = /\.(?:ya?ml|json)$/;
 
-/** A configuration manifest as text. */
+/** A configuration manifest that is not parsed yet. */
 export interface ConfigText {
   readonly path: string;
   readonly text: string;
@@ -37,7 +37,7 @@ export interface ConfigFile extends ConfigText {
   readonly signatures: SignaturesByDigest;
 }
 
-/** The content of the `config` folder of a bundle. */
+/** The parsed manifests in the `config` folder of a bundle. Their content is not checked yet: see checkConfig. */
 export interface BundledConfig {
   readonly files: readonly ConfigFile[];
   /** The signatures of all files, each once. */

@@ -141,7 +141,7 @@ export function listContainerImages({
 /** An image that is not part of the release, before it has a tag. */
 export type ExtraImage = Omit<BundleImage, 'tag'>;
 
-/** An image of a bundle. */
+/** An image of a bundle: its pullspec by digest, and its tag in the bundle. */
 export interface BundleImage {
   /** The component’s name, `release`, or the pullspec of an extra image. */
   readonly name: string;

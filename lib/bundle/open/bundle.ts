@@ -23,7 +23,7 @@ export interface BundleFile {
  */
 export type Scanner = (part: BundlePart, chunk: Buffer) => void;
 
-/** Options for opening a bundle. */
+/** Options of openBundle, all off by default. */
 export interface OpenBundleOptions {
   /** Open a truncated tar up to its damage. */
   readonly tolerant?: boolean;
@@ -122,7 +122,7 @@ type ProblemKind = 'missing' | 'truncated' | 'corrupt' | 'unexpected' | 'inconsi
 /** The part of a bundle that a problem is about. `bundle` is the whole bundle. */
 export type ProblemSubject = 'bundle' | 'volume' | 'metadata' | 'signature' | 'manifest' | 'blob' | 'tag' | 'file';
 
-/** A problem of a bundle. */
+/** A fault that reading or verifying a bundle finds. */
 export interface Problem {
   readonly kind: ProblemKind;
   readonly subject: ProblemSubject;

@@ -27,7 +27,7 @@ export interface BundleIdentity {
   readonly evidence?: BundleEvidence;
 }
 
-/** The proof that a bundle is genuine. */
+/** The verified release of a bundle, with the claims of the bundle that its signature does not cover. */
 export interface BundleEvidence {
   /** The format of its metadata.json. */
   readonly formatVersion: BundleMetadata['formatVersion'];

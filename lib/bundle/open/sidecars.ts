@@ -154,7 +154,7 @@ function parseDigests(bytes: Buffer, file: string): { digest: Digest; name: stri
   });
 }
 
-/** Returns the name of the UpgradeBundle of a bundle in a cluster. */
+/** Returns the name of the UpgradeBundle of a bundle, such as `4.20.3-x86-64`. */
 export function upgradeBundleName({ version, arch }: Pick<BundleMetadata, 'version' | 'arch'>): string {
   // Kubernetes names have no underscores.
   return `${version}-${arch}`.replaceAll('_', '-');

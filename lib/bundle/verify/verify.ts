@@ -41,7 +41,7 @@ export interface ExpectedDigest {
   readonly source: string;
 }
 
-/** Options for verifying a bundle. */
+/** Options of verifyBundle. By default, it compares all content with its digests, and checks no signature. */
 export interface VerifyOptions {
   /** The keys to verify the signature with; undefined skips the signature. */
   readonly trust?: VerifyTrust;

@@ -13,7 +13,7 @@ export interface PluginCredential {
   readonly expires?: number;
 }
 
-/** Options of a credential plugin. */
+/** The environment of a credential plugin, its input, and its time limit. */
 export interface PluginOptions {
   readonly environment: Environment;
   /** Whether the user is at a terminal. The plugin may then ask on the standard input of this process. */

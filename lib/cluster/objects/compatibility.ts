@@ -11,7 +11,10 @@ import type { ObjectReference } from './discovery.ts';
  */
 export type ClusterVersionInfo = ClusterVersion | 'unknown' | undefined;
 
-/** Reads the version of a cluster for checkCompatibility. */
+/**
+ * Reads the version of a cluster for checkCompatibility; `unknown` if the user may not read it. Throws the other
+ * errors of the cluster.
+ */
 export async function readClusterVersionInfo(cluster: Cluster): Promise<ClusterVersionInfo> {
   try {
     return await cluster.clusterVersion();

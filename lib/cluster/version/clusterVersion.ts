@@ -1,7 +1,7 @@
 import type { MergePatch, WrittenAs, KubernetesObject } from '#config/manifest';
 import { fieldsOf, listOf, textOf } from '#fields';
 
-/** The version and the updates of a cluster (ClusterVersion `version`). */
+/** The facts of the ClusterVersion object `version`: the running and the requested version, and the known updates. */
 export interface ClusterVersion {
   /** The running version: the latest completed version, else the version that is being installed. */
   readonly version: string;
@@ -16,7 +16,7 @@ export interface ClusterVersion {
   readonly releases: ReadonlyMap<string, string>;
 }
 
-/** The reference to the ClusterVersion object. */
+/** The only ClusterVersion object of a cluster. */
 export const clusterVersionReference = {
   apiVersion: 'config.openshift.io/v1',
   kind: 'ClusterVersion',

@@ -149,7 +149,7 @@ export function looksPacked(head: Buffer): boolean {
   return /^[0-7]+$/.test(digits) && sums.includes(Number.parseInt(digits, 8));
 }
 
-/** Returns whether all bytes are zero. */
+/** Returns whether all bytes are zero, also if there are none. */
 export function isZero(bytes: Buffer): boolean {
   // Compares each byte with the next, which is much faster than a loop.
   return bytes.length === 0 || (bytes[0] === 0 && bytes.subarray(1).equals(bytes.subarray(0, -1)));

@@ -57,7 +57,7 @@ export function layOutTar(entries: readonly TarEntry[], volumeSize?: number): Ta
   return { entries: placed, size: position + endSize, volumeSize };
 }
 
-/** Encodes a tar of small files. */
+/** Returns the bytes of a tar with these files, as layOutTar lays them out. Holds everything in memory. */
 export function encodeTar(files: readonly { readonly path: string; readonly content: Buffer }[]): Buffer {
   const { entries, size } = layOutTar(files);
   const tar = Buffer.alloc(size);

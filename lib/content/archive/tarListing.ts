@@ -168,7 +168,7 @@ export interface ArchiveEntry {
   readonly target?: string;
 }
 
-/** The entries of a tar. */
+/** The entries of a tar by their paths, and where the tar ends or is damaged. */
 export interface TarListing {
   readonly entries: ReadonlyMap<string, ArchiveEntry>;
   /** The end of the tar, or the start of its damage, in bytes. */

@@ -130,7 +130,7 @@ export async function listVolumeSets(folder: string): Promise<string[]> {
   return [...new Set(entries.flatMap(({ path }) => parseVolumeName(path)?.path ?? []))].sort();
 }
 
-/** Removes the volumes of an archive. */
+/** Removes each existing volume of an archive. */
 export async function removeVolumes(path: string): Promise<void> {
   for (const volume of await listVolumes(path)) await rm(volume.path, { force: true });
 }

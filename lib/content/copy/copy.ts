@@ -31,7 +31,7 @@ export interface Image {
   readonly isAttachment?: boolean;
 }
 
-/** Options of a copy. */
+/** Options of copyImages. */
 export interface CopyOptions {
   /** The largest number of concurrent requests and transfers; default 6. */
   readonly concurrency?: number;

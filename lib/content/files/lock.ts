@@ -128,7 +128,10 @@ function busy(path: string, what: string): PluginError {
   });
 }
 
-/** Identifies this process. */
+/**
+ * Returns the host, the boot, the process ID and the start time of this process, by which others see whether it still
+ * runs.
+ */
 export function identifyProcess(): ProcessIdentity {
   const space = processNamespace();
   const boot = readBoot();

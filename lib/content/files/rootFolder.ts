@@ -15,7 +15,7 @@ export interface FolderEntry {
   readonly target?: string;
 }
 
-/** Limits of a listing. */
+/** The largest number of levels, and of entries, in a listing of a folder. */
 export interface ListLimits {
   readonly depth: number;
   readonly entries: number;

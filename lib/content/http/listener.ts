@@ -34,7 +34,7 @@ export interface ConnectionLimits {
   readonly headTime?: number;
 }
 
-/** A listening server. */
+/** A server that listens. `url` has its host and port. */
 export interface Listener {
   readonly url: string;
   readonly host: string;

@@ -114,7 +114,7 @@ export function parseManifest(bytes: Uint8Array, where: string): Manifest {
   return { mediaType, config, layers, manifests, ...refers };
 }
 
-/** Returns whether bytes are a manifest or a manifest list. */
+/** Returns whether bytes are a valid manifest or manifest list within the size limit; false for undefined. */
 export function isManifestText(bytes: Uint8Array | undefined): boolean {
   if (bytes === undefined || bytes.length > manifestSizeLimit) return false;
   try {

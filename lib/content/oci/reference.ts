@@ -31,7 +31,7 @@ export function parseReference(text: string): Reference {
   return { registry, repository, tag, digest };
 }
 
-/** Returns whether a text is a valid tag. */
+/** Returns whether a text has the form of a tag, which has at most 128 characters. */
 export function isTag(text: string): boolean {
   return tagPattern.test(text);
 }

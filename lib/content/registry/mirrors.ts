@@ -3,7 +3,7 @@ import { readDocuments } from '../files/documents.ts';
 import { readSmallFile } from '../files/smallFile.ts';
 import type { Reference } from '../oci/reference.ts';
 
-/** The mirrors of one source. */
+/** The mirrors of one source, as an entry of a mirror set states them. */
 export interface MirrorRule {
   /** The kind of pull: by digest (ImageDigestMirrorSet, ImageContentSourcePolicy) or by tag (ImageTagMirrorSet). */
   readonly pulls: 'digest' | 'tag';

@@ -6,7 +6,7 @@ import { formatUrl } from '../http/networkErrors.ts';
 import { explainStatus, TransientError } from '../http/retry.ts';
 import { errorCodesOf, quoteBody } from './auth/errorBody.ts';
 
-/** The subject of a request, for messages. */
+/** The method, the place and the content of a request, by which an error names it. */
 export interface RequestSubject {
   readonly method: string;
   readonly registry: string;

@@ -10,7 +10,7 @@ import { AuthenticatedClient, type RegistryRequest } from './authenticatedClient
 import { explainRegistryRefusal, refuseEncoding, type Reply } from './refusals.ts';
 import { Resumption } from './resumption.ts';
 
-/** Options of a transport. */
+/** Options of Transport. */
 export interface TransportOptions extends RetryOptions {
   /** Allow plain http, for servers that do not support https and for the target of a redirect. */
   readonly insecure?: boolean;
@@ -28,7 +28,7 @@ const smallSize = 1024 * 1024;
 /** The shortest time between two warnings about one registry, in milliseconds. */
 const slowInterval = 60_000;
 
-/** A request for content. */
+/** A request that reads content. Transport sets its method, its accepted types and its size limit. */
 export type ContentRequest = Omit<RegistryRequest, 'method' | 'body' | 'accept' | 'limit'>;
 
 /**

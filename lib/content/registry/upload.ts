@@ -10,7 +10,7 @@ import type { RegistryRequest } from './authenticatedClient.ts';
 import { explainRegistryRefusal, type Reply } from './refusals.ts';
 import type { Transport } from './transport.ts';
 
-/** Options of uploads. */
+/** How blobs are uploaded: at once or in chunks. */
 export interface UploadOptions {
   /** The number of bytes in one PATCH, if a registry refuses whole blobs; default 64 MiB. */
   readonly chunkSize?: number;

@@ -51,7 +51,10 @@ export type FromWorker =
   | { kind: 'authorize'; id: number; request: AuthorizationRequest }
   | { kind: 'log'; level: Parameters<Context['log']>[0]; message: string };
 
-/** Converts an error to plain data. */
+/**
+ * Converts an error to data for another thread: code, message, hint, whether a retry may succeed, and whether the
+ * destination failed. The code is `internal` if it is no PluginError.
+ */
 export function toPlainError(error: unknown): PlainError {
   if (error instanceof DestinationError) return { ...toPlainError(error.failure), atDestination: true };
   if (!isPluginError(error)) return { code: 'internal', message: messageOf(error), hint: undefined };

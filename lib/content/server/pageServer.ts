@@ -6,7 +6,7 @@ import { openListener, type Listener } from '../http/listener.ts';
 import { digestOf } from '../oci/digest.ts';
 import { isOwnHost } from './serverRequest.ts';
 
-/** A page that follows data. */
+/** An HTML page, and the data that it reads from the path `data` beside it. */
 export interface LivePage {
   readonly html: string;
   /** The content security policy of the page. */

@@ -71,7 +71,7 @@ export interface ServedFile {
   readonly maxClients?: number;
 }
 
-/** A request and its result. */
+/** A request to a server, with the status of its response. */
 export interface ServedResponse {
   readonly method: string;
   readonly path: string;

@@ -13,7 +13,7 @@ export interface Layer {
   readonly diffId: Digest;
 }
 
-/** An image, or a list of images, in a repository. */
+/** The image, or the list of images, that gets additional layers. */
 export interface BaseImage {
   readonly source: ContentSource;
   readonly root: Descriptor;

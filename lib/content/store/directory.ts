@@ -19,7 +19,7 @@ import { digestOf, hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import { isRepository, isTag } from '../oci/reference.ts';
 import { verifyStream, type ContentPlace, type ContentStore, type LocalContent } from './store.ts';
 
-/** Options of a directory. */
+/** Options of Directory, all off by default. */
 export interface DirectoryOptions {
   /** Verify the digest of existing blobs, and not only their size. */
   readonly verifyExisting?: boolean;
@@ -31,7 +31,7 @@ interface FoundFile {
   readonly size: number;
 }
 
-/** The repository of releases that are mirrored to a directory. */
+/** The repository of a mirror directory to which `oc adm release mirror --to-dir` writes releases. */
 export const releaseRepository = 'openshift/release';
 
 /**

@@ -6,7 +6,7 @@ import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descri
 import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
 import { verifyStream, type ContentSource } from './store.ts';
 
-/** The file that marks an image layout. */
+/** The name of the file that marks a folder as an image layout (OCI image-spec). */
 export const ociLayoutFile = 'oci-layout';
 
 const tagAnnotation = 'org.opencontainers.image.ref.name';

@@ -42,7 +42,7 @@ export interface ContentSource {
   referrers?(subject: Digest): Promise<readonly Descriptor[] | undefined>;
 }
 
-/** A source on this machine. */
+/** A source on this machine, which can be read from any byte on. */
 export interface LocalContent {
   /**
    * Reads a blob or manifest from `start` to before `end`, unverified, on demand. Each chunk is overwritten by the one

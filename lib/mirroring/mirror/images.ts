@@ -28,7 +28,7 @@ export function namedImages(release: Release, skipReleaseImage: boolean): (reado
   return skipReleaseImage ? components : [own, ...components];
 }
 
-/** Lists the images of a release to mirror. */
+/** Lists the images of a release with their sources and targets. Leaves the release image out if `skipReleaseImage`. */
 export async function listMirrorImages(
   { release }: SignedRelease,
   source: ReleaseSource,

@@ -39,7 +39,7 @@ interface MirrorOptions {
   ) => Promise<void>;
 }
 
-/** The result of a mirror run. */
+/** The number of copied objects of a mirror run, and the images with attachments. */
 export interface MirrorResult extends CopyCounts {
   readonly attachments: number;
   /** The images that have sigstore attachments. */

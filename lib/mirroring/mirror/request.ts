@@ -17,7 +17,7 @@ export interface ReleaseChoice {
   readonly ranges?: readonly ChannelRange[];
 }
 
-/** A release by its name. */
+/** A release by its name, and by its version in a bundle of several releases. */
 export type NamedRelease = Pick<ReleaseSearch, 'release' | 'bundledVersion'>;
 
 /** The release to mirror, and where to find it. */
@@ -59,7 +59,7 @@ export interface MirroringRequest extends ReleaseSearch {
   readonly trust: Omit<TrustRequest, 'known' | 'fetchFile'>;
 }
 
-/** The access of mirroring to registries and to the cluster. */
+/** How a mirror run reaches registries and the cluster. */
 export interface MirroringAccess {
   readonly registries: RegistryAccess;
   /** Connects to the cluster. `requestTimeout` applies if the user gave none. */

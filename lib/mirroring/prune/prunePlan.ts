@@ -12,7 +12,7 @@ import type { PrunedRepository, ReadManifest } from './repository.ts';
 /** Why a release stays; undefined for a release to remove. A tagged release has another tag, which may be in use. */
 type KeepReason = 'named' | 'cluster' | 'tagged' | undefined;
 
-/** A release with the decision about it. */
+/** A release at the target, and why it stays; removed without a reason. */
 export interface EvaluatedRelease extends StoredRelease {
   readonly reason: KeepReason;
 }
@@ -20,7 +20,7 @@ export interface EvaluatedRelease extends StoredRelease {
 /** The images of a release, or the graph data that is left of one. */
 type PlannedRelease = Pick<EvaluatedRelease, 'version' | 'images' | 'reason'>;
 
-/** What to remove from one repository. */
+/** The content that a run removes from one repository, and the reasons for content that stays. */
 export interface RepositoryPlan extends RemovedContent {
   readonly repository: PrunedRepository;
   /** The tags that belong to no known release. They stay, with all that they lead to. */

@@ -40,7 +40,7 @@ const recordType = 'application/vnd.oc-disconnected.prune.v1+json';
 // Each run has a tag of its own, so that two runs see each other.
 const tagPrefix = 'prune-unfinished-';
 
-/** Describes this run for the records that it writes. */
+/** Returns the host, the start and the process of this run, for the records that it writes. */
 export function describeRun(): PruneRun {
   return {
     host: hostname(),
@@ -69,7 +69,7 @@ export async function writeRecord(store: ContentStore, record: PruneRecord): Pro
   return { ...record, tag, content: [root.digest, layer.digest, config.digest] };
 }
 
-/** Returns whether a manifest is that of a record. */
+/** Returns whether a manifest belongs to a record, by the media type of its layer. */
 export function isRecord({ layers }: Manifest): boolean {
   return layers[0]?.mediaType === recordType;
 }
@@ -98,7 +98,7 @@ export async function checkNoRun(store: ContentSource, tags: readonly string[]):
   }
 }
 
-/** Returns whether a tag may be that of a record. */
+/** Returns whether a tag has the prefix of records. Another program may have written it too. */
 export function isRecordTag(tag: string): boolean {
   return tag.startsWith(tagPrefix);
 }

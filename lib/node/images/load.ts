@@ -18,7 +18,7 @@ import { findDamagedImages, type DamagedImage } from './layerCheck.ts';
 import { blobsOfImage, planImages, type PlannedImage } from './loadPlan.ts';
 import { removalHint, removeDamagedImages } from './storeRepair.ts';
 
-/** Options of a load. */
+/** The images to load, the store that gets them, and the limits of the load. */
 export interface LoadOptions {
   readonly storage: HostStorage;
   /** Components, pullspecs or digests to load; all images if empty. */
@@ -30,7 +30,7 @@ export interface LoadOptions {
   readonly program?: CopyProgram;
 }
 
-/** The result of a load. */
+/** The number of loaded images, and where they are. */
 export interface LoadResult {
   readonly store: ImageStore;
   /** The names of all requested images. */

@@ -15,7 +15,7 @@ export function pathOnHost(host: Host, path: string): string {
   return join(host.root, path);
 }
 
-/** Returns the name of a host for messages. */
+/** Returns `this machine`, or `the machine at` and the path of its root folder. */
 export function describeHost(host: Host): string {
   return host.root === '/' ? 'this machine' : `the machine at ${host.root}`;
 }
@@ -56,7 +56,7 @@ export const holdFile = `${crioFile}.d/zz-oc-upgrade-bundle-hold.conf`;
 /** The list of the machine config operator, for PinnedImageSets (pkg/daemon/pinned_image_set.go). */
 export const clusterPinFile = `${crioFile}.d/50-pinned-images`;
 
-/** The folder of an agent on its node: its executable and its state. */
+/** The folder of the agent on its node, with its executable and its state. Uninstallation removes it. */
 export const nodeStateFolder = '/var/lib/oc-upgrade-bundle';
 
 /** The path of the agents’ executable on a node. */

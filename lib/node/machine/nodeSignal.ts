@@ -8,7 +8,7 @@ import { pathOnHost, type Host } from './host.ts';
 /** The ways to signal without a screen: the lights of a node, or its speaker. */
 export const signalKinds = ['led', 'beep'] as const;
 
-/** See `signalKinds`. */
+/** One of `signalKinds`. */
 export type SignalKind = (typeof signalKinds)[number];
 
 /** What a signal says. `busy`: leave the drive. `removable`: it may be removed. `stopped`: read the screen, or call. */

@@ -29,7 +29,7 @@ export interface BlockDevice {
   readonly remote: boolean;
 }
 
-/** The signatures on a device. */
+/** The signatures of file systems on a device, as blkid reads them. */
 export interface Probe {
   readonly filesystem?: string;
   /** Whether it has signatures of several kinds, of which the kernel mounts one. */

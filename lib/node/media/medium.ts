@@ -48,7 +48,7 @@ export interface Rejected {
   readonly hint: string | undefined;
 }
 
-/** The findings on a medium. */
+/** The bundles on a medium, and the files and devices that look like a bundle and are none. */
 export interface Findings {
   readonly bundles: readonly FoundBundle[];
   readonly rejected: readonly Rejected[];

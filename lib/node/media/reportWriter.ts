@@ -12,7 +12,7 @@ import { planReport, type Region, type StoredReport } from './reportRegion.ts';
 
 /** The label of a partition for reports, and the name of the file in it. */
 const reportLabel = 'OCPRPT';
-/** See `reportLabel`. */
+/** The file with reports in the partition with the label `reportLabel`. */
 export const reportFile = 'oc-reports.img';
 
 /** The usual and the largest size of that file, in bytes. */

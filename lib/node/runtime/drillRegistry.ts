@@ -161,7 +161,7 @@ export const drillBootUnit = `${drillUnit}-boot`;
 /** The file of `drillBootUnit`, and the link that enables it. */
 export const bootUnitFile = `/etc/systemd/system/${drillBootUnit}.service`;
 
-/** See `bootUnitFile`. */
+/** The link by which systemd starts `bootUnitFile` at each boot. */
 export const bootUnitLink = `/etc/systemd/system/multi-user.target.wants/${drillBootUnit}.service`;
 
 /** The file that announces the reboot of a drill. The next boot removes it, so that it counts for one boot. */

@@ -24,7 +24,7 @@ export interface RuntimeMirrorOptions {
   readonly tags: ReadonlyMap<string, Digest>;
 }
 
-/** A request to the mirror, and its count. */
+/** A request to the mirror, and how often it was sent. */
 export interface RuntimeMirrorRequest extends Omit<ServedResponse, 'address'> {
   readonly count: number;
 }

@@ -12,7 +12,7 @@ const holdHeader =
 /** The comment in the list before the images of a release; it tells which release they belong to. */
 const mark = '  # for ';
 
-/** The result of a change of the list. */
+/** The list of pinned images after a change, and its file. */
 export interface PinResult {
   readonly file: string;
   /** The pinned images, sorted. */

@@ -3,7 +3,7 @@ import { gunzipSync } from 'node:zlib';
 import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '#fields';
 import { isByDigest } from './image.ts';
 
-/** The lists of a pod with containers, and the word for a container of each. */
+/** The fields of a pod spec that list containers, each with the word for one of its containers. */
 export const containerLists = [
   ['containers', 'container'],
   ['initContainers', 'init container'],

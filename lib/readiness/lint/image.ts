@@ -96,7 +96,7 @@ export function readDiskImport(fields: Fields): DiskImport | undefined {
   return url === undefined ? undefined : { url, field: [...path, key].join('.'), isScheduled };
 }
 
-/** The images of a release, by its `image-references`. */
+/** The components of a release by their images, from its `image-references`. */
 export interface ReleaseImages {
   /** The name of the list: in a release, its version. */
   readonly version: string | undefined;

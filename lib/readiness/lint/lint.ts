@@ -7,7 +7,7 @@ import { inspectFile, reportUnreadable } from './inspection.ts';
 import { keyOfFinding, type LintFinding, type LintState } from './report.ts';
 import { allRules } from './rules.ts';
 
-/** The manifests of a release, or of a folder. */
+/** The manifests of a release or of a folder, and where they are from. */
 export interface ManifestSet {
   /** The release, the path, or `-`. */
   readonly name: string;

@@ -83,7 +83,7 @@ export function oneLine(text: string): string {
   return text.replaceAll(templateWord, '{{…}}').replace(/\s+/g, ' ').slice(0, 500);
 }
 
-/** Returns the place of a field below another place. */
+/** Returns the place of a field below another place, one level deeper; the same place for an empty field. */
 export function placeBelow(place: ManifestPlace, field: string): ManifestPlace {
   if (field === '') return place;
   const separator = place.field === '' || field.startsWith('[') ? '' : place.field.endsWith('>') ? ' ' : '.';

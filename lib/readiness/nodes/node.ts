@@ -149,7 +149,10 @@ export function isPoolNode(node: ClusterNode): boolean {
   return systemOf(node) === 'linux' && !isVirtual(node);
 }
 
-/** Returns whether an agent exists for a node. */
+/**
+ * Returns whether an agent can run on a node: it is neither Windows nor virtual, and its architecture has an agent or
+ * is unknown.
+ */
 export function mayHaveAgent(node: ClusterNode): boolean {
   return isPoolNode(node) && isCovered(node, agentArchitectures);
 }

@@ -182,7 +182,7 @@ export function isArbiter({ labels }: ClusterNode): boolean {
   return 'node-role.kubernetes.io/arbiter' in labels;
 }
 
-/** Returns whether a node belongs to the control plane. */
+/** Returns whether a node has the role `master` or `control-plane`. */
 export function isControlPlane({ labels }: ClusterNode): boolean {
   return 'node-role.kubernetes.io/master' in labels || 'node-role.kubernetes.io/control-plane' in labels;
 }

@@ -206,7 +206,7 @@ export function selectorOf({ spec, metadata }: KubernetesObject): Fields {
   return Object.keys(selector).length > 0 ? selector : { matchLabels: { [roleLabel]: metadata.name } };
 }
 
-/** Returns whether the cluster serves PinnedImageSets. */
+/** Returns whether the API server has the kind PinnedImageSet. */
 export async function servesPins(cluster: Cluster): Promise<boolean> {
   return (await cluster.findKind(pinnedImageSetKind.apiVersion, pinnedImageSetKind.kind)) !== undefined;
 }

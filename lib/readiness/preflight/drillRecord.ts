@@ -10,7 +10,7 @@ export const runningDrillAnnotation = 'upgrade-bundle.openshift.io/drill';
 /** The annotation of a Node with the end of its last drill: a DrillRecord as JSON. */
 export const lastDrillAnnotation = 'upgrade-bundle.openshift.io/last-drill';
 
-/** A drill that is running. */
+/** The drill that runs on a node, as an annotation of the Node records it. */
 export interface RunningDrill {
   /** The start, and the time at which the node ends it by itself, in ISO 8601. */
   readonly started: string;
@@ -23,7 +23,7 @@ export interface RunningDrill {
 /** The result of a drill of one node. */
 export type DrillOutcome = 'passed' | 'failed' | 'interrupted';
 
-/** The end of a drill, for auditors. */
+/** The end of the last drill of a node, as an annotation of the Node records it for auditors. */
 export interface DrillRecord {
   readonly result: DrillOutcome;
   readonly started: string;

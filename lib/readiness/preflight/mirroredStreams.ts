@@ -11,7 +11,7 @@ import { SiteMirrors, type MirrorAccess } from './mirrorSignatures.ts';
 import { featureSetOf, hasMirrors, mirrorSetsOf, type ClusterSurvey } from './survey.ts';
 
 const check = 'streams' as const;
-/** The pull secret of a cluster. */
+/** The Secret with the pull secret of a cluster, as the subject of findings. */
 export const pullSecret = { kind: 'Secret', name: 'pull-secret', namespace: 'openshift-config' };
 
 const advice = {

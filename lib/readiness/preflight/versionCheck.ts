@@ -5,7 +5,7 @@ import { fieldsAt, textOf } from '#fields';
 import { isOlder, isSameMinor } from '#release/version';
 import { findCondition, type ConditionRule } from './operatorCheck.ts';
 
-/** The release to update to. */
+/** The release to update to, and the versions from which its payload allows the update. */
 export interface UpdateTarget {
   readonly version: string;
   readonly arch: string;

@@ -194,7 +194,7 @@ describe('create --operator', () => {
     expect(await inspect('-o', 'wide')).to.match(new RegExp(`^${operator} +[\\d.]+ \\w+ `, 'm'));
   });
 
-  it('plans from the report of a site its updates and their blockers', async () => {
+  it('plans the updates of a site from its report, and names their blockers', async () => {
     const operator = { channel: 'stable', catalog: 'redhat-operators', maxOpenShiftVersion: '4.11' };
     const report: SiteReport = {
       formatVersion: 1,

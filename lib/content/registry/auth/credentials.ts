@@ -6,7 +6,7 @@ import { readSmallFile } from '../../files/smallFile.ts';
 import type { Environment } from '../../http/proxy.ts';
 import { runHelper, type Credential, isHelperName } from './credentialHelper.ts';
 
-/** The credential files to read. */
+/** Where Credentials reads logins: from one file, or from the usual files and helpers of the user. */
 export interface CredentialsOptions {
   /** The only file to use (`--pull-secret`, `--registry-config`). */
   readonly file?: string;

@@ -36,7 +36,7 @@ export interface Authorizer {
   authorize(request: AuthorizationRequest): Promise<string | undefined>;
 }
 
-/** Options of Tokens. */
+/** Options of Tokens, all off by default. */
 export interface TokensOptions {
   /** Also send passwords to token servers over plain http. */
   readonly insecure?: boolean;
