@@ -1,4 +1,4 @@
-import { isFields } from './fields.ts';
+import { isFields, type Fields } from './fields.ts';
 
 /** The type of the values that a schema accepts; it has no value. */
 declare const type: unique symbol;
@@ -95,10 +95,10 @@ export function mapping<Key extends string, Value>(
 }
 
 /** States a mapping with these fields, in the order in which they are written. Other keys may have any value. */
-export function object<const Fields extends Properties>(
-  fields: Fields,
-  limits?: Limits<ObjectOf<Fields>>,
-): Schema<ObjectOf<Fields>> {
+export function object<const Stated extends Properties>(
+  fields: Stated,
+  limits?: Limits<ObjectOf<Stated>>,
+): Schema<ObjectOf<Stated>> {
   const stated = Object.entries(fields);
   const required = stated.flatMap(([key, field]) => ('optional' in field ? [] : [key]));
   return {
@@ -128,27 +128,37 @@ export function matches<Value>(schema: Schema<Value>, value: unknown): value is 
 export function findFault(schema: Schema, value: unknown): readonly string[] | undefined {
   if (value === null && schema.nullable) return undefined;
   if (!hasType(schema, value)) return [];
-  for (const [key, stated, each] of entriesOf(schema, value)) {
-    const fault = findFault(stated, each);
-    if (fault) return [key, ...fault];
-  }
-  return schema.where?.(value) === false ? [] : undefined;
+  const inner = Array.isArray(value)
+    ? findInList(schema, value)
+    : isFields(value)
+      ? findInFields(schema, value)
+      : undefined;
+  return inner ?? (schema.where?.(value) === false ? [] : undefined);
 }
 
-function* entriesOf(
-  { items, properties = {}, required = [], propertyNames, additionalProperties }: Schema,
-  value: unknown,
-): Generator<readonly [key: string, stated: Schema, value: unknown]> {
-  if (Array.isArray(value) && items) for (const [index, each] of value.entries()) yield [String(index), items, each];
-  if (!isFields(value)) return;
-  for (const [key, stated] of Object.entries(properties)) {
-    const each = Object.hasOwn(value, key) ? value[key] : undefined;
-    if (each !== undefined || required.includes(key)) yield [key, stated, each];
+function findInList({ items }: Schema, values: readonly unknown[]): readonly string[] | undefined {
+  if (!items) return undefined;
+  for (let index = 0; index < values.length; index++) {
+    const fault = findFault(items, values[index]);
+    if (fault) return [String(index), ...fault];
   }
-  for (const [key, each] of propertyNames ? Object.entries(value) : []) {
-    if (propertyNames) yield [key, propertyNames, key];
-    if (additionalProperties) yield [key, additionalProperties, each];
+  return undefined;
+}
+
+function findInFields(schema: Schema, fields: Fields): readonly string[] | undefined {
+  const { properties = {}, required = [], propertyNames, additionalProperties } = schema;
+  for (const key of Object.keys(properties)) {
+    const value = Object.hasOwn(fields, key) ? fields[key] : undefined;
+    const stated = value !== undefined || required.includes(key) ? properties[key] : undefined;
+    const fault = stated && findFault(stated, value);
+    if (fault) return [key, ...fault];
   }
+  if (!propertyNames) return undefined;
+  for (const [key, value] of Object.entries(fields)) {
+    const fault = findFault(propertyNames, key) ?? (additionalProperties && findFault(additionalProperties, value));
+    if (fault) return [key, ...fault];
+  }
+  return undefined;
 }
 
 function hasType(schema: Schema, value: unknown): boolean {
