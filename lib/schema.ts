@@ -6,7 +6,7 @@ declare const type: unique symbol;
 /** Limits of a value, and annotations for OpenAPI. Lengths are in characters. */
 interface Limits<Value> {
   readonly description?: string;
-  readonly default?: unknown;
+  readonly default?: boolean | object;
   readonly pattern?: string;
   readonly minLength?: number;
   readonly maxLength?: number;
@@ -14,7 +14,9 @@ interface Limits<Value> {
   readonly maximum?: number;
   readonly maxItems?: number;
   readonly format?: 'date-time' | 'int64';
-  readonly [extension: `x-kubernetes-${string}`]: unknown;
+  readonly 'x-kubernetes-list-type'?: 'map' | 'set';
+  readonly 'x-kubernetes-list-map-keys'?: readonly string[];
+  readonly 'x-kubernetes-validations'?: readonly { readonly rule: string; readonly message: string }[];
   /** A condition that OpenAPI cannot state. Its schema is not for other programs. */
   where?(value: Value): boolean;
 }

@@ -124,7 +124,7 @@ function findOtherProcedure({ version }: RecordedBackup, topology: string): stri
 }
 
 // After a restore, the machine config daemon finds other files than etcd says, and degrades the node.
-function findOtherConfig({ pools }: RecordedBackup, present: readonly StoredObject[]): string[] {
+function findOtherConfig({ pools = [] }: RecordedBackup, present: readonly StoredObject[]): string[] {
   const changed = pools.flatMap(({ name, config }) => {
     const pool = present.find(({ metadata }) => metadata.name === name);
     const now = pool && readRendered(pool['status']);

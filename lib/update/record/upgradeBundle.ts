@@ -1,6 +1,7 @@
+import { ignorableChecks } from '#cluster/finding';
 import type { KubernetesObject, WrittenAs } from '#config/manifest';
 import { listOf, textOf } from '#fields';
-import type { ClusterBackup } from '#node/clusterBackup';
+import { choice, count, flag, list, object, optional, text, time, type Schema, type Static } from '#schema';
 
 /** The group and version of UpgradeBundle objects. */
 export const upgradeBundleApi = { group: 'upgrade-bundle.openshift.io', version: 'v1alpha1' } as const;
@@ -55,18 +56,10 @@ export const phases = [
 export type Phase = (typeof phases)[number];
 
 /** The phases of one of several updates: `Pending` before it begins, `Skipped` if the cluster has the release. */
-export const hopPhases = ['Pending', 'Skipped', ...phases] as const;
+const hopPhases = ['Pending', 'Skipped', ...phases] as const;
 
 /** See `hopPhases`. */
 export type HopPhase = (typeof hopPhases)[number];
-
-/** The progress of one of several updates with a bundle. */
-export interface HopProgress {
-  readonly version: string;
-  /** The release image, by digest. */
-  readonly release: string;
-  readonly phase: HopPhase;
-}
 
 /** The phases of a node, in the order of an update; `Failed` stands for an obstacle, which the message names. */
 export const nodePhases = ['Waiting', 'Loading', 'Loaded', 'Pinned', 'Failed'] as const;
@@ -77,31 +70,243 @@ export type NodePhase = (typeof nodePhases)[number];
 /** Whether etcd is backed up before each update. */
 export const backupModes = ['on', 'off'] as const;
 
-/** A backup of etcd in the record of an update, with what a restoration compares. */
-export interface RecordedBackup extends ClusterBackup {
-  readonly node: string;
-  /** The rendered machine configs of the pools at that time. */
-  readonly pools: readonly { readonly name: string; readonly config: string }[];
+/** Returns a rule of CEL for a schema. Earlier API servers know none. */
+export function rule(expression: string, message: string): { readonly rule: string; readonly message: string } {
+  return { rule: expression, message };
 }
 
+/** The field of a schema with its rules. */
+export const rulesField = 'x-kubernetes-validations';
+const setOf = <Value>(items: Schema<Value>, maxItems: number, description: string): Schema<readonly Value[]> =>
+  list(items, { description, maxItems, 'x-kubernetes-list-type': 'set' });
+const listByKey = <Value>(items: Schema<Value>, key: string, maxItems: number): Schema<readonly Value[]> =>
+  list(items, { maxItems, 'x-kubernetes-list-type': 'map', 'x-kubernetes-list-map-keys': [key] });
+
+const digest = { pattern: '^sha256:[0-9a-f]{64}$' };
+const message = text({ maxLength: 32768 });
+const version = { maxLength: 128, pattern: String.raw`^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$` };
+const name = text({ maxLength: 253 });
+const release = text({ maxLength: 1024, pattern: String.raw`^[^@\s]+@sha256:[0-9a-f]{64}$` });
+const path = {
+  maxLength: 4096,
+  pattern: String.raw`^(/[^/\x00-\x1f\x7f]+)+$`,
+  [rulesField]: [rule("!self.matches('(^|/)[.][.]?(/|$)')", 'must be a path without . and ..')],
+};
+const hasSame = (field: string): { readonly rule: string; readonly message: string } =>
+  rule(
+    `!has(oldSelf.${field}) || (has(self.${field}) && self.${field} == oldSelf.${field})`,
+    `${field} cannot be changed: another bundle is another UpgradeBundle`,
+  );
+
+/** The statement of `spec`. */
+export const bundleSpec = object({
+  bundle: object(
+    {
+      file: optional(
+        text({
+          ...path,
+          description:
+            'A device or file on one of the nodes, such as /dev/sdb. If absent, the media of all nodes are searched.',
+        }),
+      ),
+      digest: optional(
+        text({
+          ...digest,
+          description:
+            'Digest of the whole bundle, as in the .sha256 file beside it. Without it, the update does not go past Detected.',
+        }),
+      ),
+      version: optional(
+        text({ ...version, description: 'Version of the last release of the bundle. Another bundle is refused.' }),
+      ),
+      releaseDigest: optional(
+        text({ ...digest, description: 'Digest of the last release of the bundle. Another bundle is refused.' }),
+      ),
+    },
+    {
+      description: 'The bundle that the cluster may be updated from.',
+      default: {},
+      [rulesField]: ['digest', 'version', 'releaseDigest'].map(hasSame),
+    },
+  ),
+  hold: optional(flag({ default: false, description: 'Load and pin the images, then wait before the update starts.' })),
+  holdBetween: optional(
+    flag({
+      description:
+        'Of several updates, load and pin the images of each one after the first, then wait before that update begins.',
+    }),
+  ),
+  controlPlaneOnly: optional(
+    flag({
+      description:
+        'Update from one extended (EUS) release to the next one with all pools paused, except master, until the control plane runs ' +
+        'the last release. Nodes of the other pools then restart once. If it is removed, the pools are resumed.',
+    }),
+  ),
+  backup: optional(
+    choice(backupModes, {
+      description: 'Whether etcd is backed up on a control plane node before each update; on if absent.',
+    }),
+  ),
+  backupTo: optional(
+    text({
+      ...path,
+      description: 'A folder of a drive that is mounted on the node with the backup. The backup is copied there.',
+    }),
+  ),
+  allowExtraImages: optional(
+    setOf(
+      text(digest),
+      500,
+      'Digests of the extra images that nodes load, although the release signature does not cover them. All others are left out.',
+    ),
+  ),
+  acknowledge: optional(
+    setOf(
+      text({ maxLength: 253, pattern: '^ack-[0-9]+[.][0-9]+-[-._a-zA-Z0-9]+$' }),
+      64,
+      'Names of the acknowledgements (admin-acks) that may be given for the updates. An update that requires another one does not begin.',
+    ),
+  ),
+  acceptRisks: optional(
+    setOf(
+      text({ minLength: 1, maxLength: 256, pattern: String.raw`^[^\x00-\x1f\x7f]+$` }),
+      64,
+      'Names of the known risks of updates that the cluster may accept. An update with another known risk does not begin.',
+    ),
+  ),
+  windows: optional(
+    setOf(
+      text({
+        maxLength: 100,
+        pattern: '^[A-Za-z,-]+ +[0-9]{1,2}:[0-9]{2}-[0-9]{1,2}:[0-9]{2} +[A-Za-z][A-Za-z0-9_+/-]*$',
+      }),
+      16,
+      'Weekly times in which an update may start, such as “Sat 22:00-04:00 Europe/Berlin”. Loading does not wait for them.',
+    ),
+  ),
+  windowNeeds: optional(
+    text({
+      description: 'The time that must be left in a window when an update starts; 2h if absent.',
+      maxLength: 20,
+      pattern: '^([0-9]+([.][0-9]+)?(ms|s|m|h))+$|^[0-9]+$',
+    }),
+  ),
+  ignore: optional(
+    setOf(
+      text({ maxLength: 512, pattern: String.raw`^(${ignorableChecks.join('|')})(:[\x21-\x7e]+)?$` }),
+      64,
+      'Blockers that are overruled: a check, or a check and an object, such as drains:poddisruptionbudget/shop/web. ' +
+        'Signatures, the allowed bundle and the version path cannot be overruled.',
+    ),
+  ),
+});
+
+const condition = object({
+  type: text({ maxLength: 316, pattern: '^[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?$' }),
+  status: choice(['True', 'False', 'Unknown']),
+  observedGeneration: optional(count()),
+  lastTransitionTime: time(),
+  reason: text({ maxLength: 1024, pattern: '^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$' }),
+  message,
+});
+
+const node = object(
+  {
+    name: text({ minLength: 1, maxLength: 253 }),
+    phase: choice(nodePhases),
+    imagesLoaded: count(),
+    imagesTotal: count(),
+    bytes: count({ description: 'Of the blobs that the node has.' }),
+    free: optional(count({ description: 'Bytes that are free where the node keeps images.' })),
+    size: optional(count({ description: 'Bytes of that file system.' })),
+    system: optional(
+      object(
+        { free: count(), size: count() },
+        { description: 'The file system with the copy of the bundle and the backups, if it is another one.' },
+      ),
+    ),
+    database: optional(count({ description: 'Bytes of the etcd database, on a node that has one.' })),
+    message: optional(message),
+  },
+  { [rulesField]: [rule('self.imagesLoaded <= self.imagesTotal', 'imagesLoaded exceeds imagesTotal')] },
+);
+
+const backup = object({
+  node: name,
+  path: text({ maxLength: 4096 }),
+  copy: optional(text({ maxLength: 4096 })),
+  version: text({ ...version, description: 'Version that the cluster ran.' }),
+  time: time(),
+  size: count({ description: 'Bytes of the etcd snapshot.' }),
+  digest: text(digest),
+  /** The rendered machine configs of the pools at that time. */
+  pools: optional(listByKey(object({ name, config: name }), 'name', 100)),
+});
+
+const hop = object({ version: text(version), release, phase: choice(hopPhases) });
+
+/** The statement of `status`. */
+export const bundleStatus = object({
+  phase: optional(choice(phases)),
+  /** The version of the release; of several releases, the present one. */
+  version: optional(text(version)),
+  base: optional(text({ ...version, description: 'Version of the base release of a delta bundle.' })),
+  /** The outline of the bundle, as the controller verified it; see RecordedOutline. */
+  size: optional(count({ description: 'Bytes of the bundle. A node fetches no more from other nodes.' })),
+  head: optional(
+    text({
+      maxLength: 100,
+      pattern: '^[0-9]{1,15}:sha256:[0-9a-f]{64}$',
+      description: 'Bytes before the first blob of the bundle, and their digest. Nodes check what they fetch by it.',
+    }),
+  ),
+  /** The release image, by digest. */
+  release: optional(release),
+  /** The number of nodes that have all images, and the number of all nodes: `2/3`. */
+  nodesReady: optional(text({ pattern: '^[0-9]+/[0-9]+$', maxLength: 20 })),
+  /**
+   * The share of the images of all nodes that is loaded, such as `64%`. From `Upgrading` on, the share of the update
+   * that the version operator has done.
+   */
+  progress: optional(text({ pattern: '^(100|[0-9]{1,2})%$', maxLength: 4 })),
+  turn: optional(text({ maxLength: 253, description: 'The control-plane node whose turn it is to load.' })),
+  backupNode: optional(text({ maxLength: 253, description: 'The control-plane node that is to back up etcd.' })),
+  /** The last backups, the newest last. */
+  backups: optional(listByKey(backup, 'path', 8)),
+  reportKey: optional(
+    text({
+      pattern: '^[0-9a-f]{64}$',
+      description: 'SHA-256 of the public key (SPKI) that signs the reports of the cluster.',
+    }),
+  ),
+  lastProgressTime: optional(time({ description: 'When the update last made progress.' })),
+  observedGeneration: optional(count()),
+  conditions: optional(listByKey<object>(condition, 'type', 32)),
+  /** The reason of the condition that the update waits for, or with which it ended; see findReason. */
+  reason: optional(
+    text({
+      maxLength: 64,
+      pattern: '^[A-Z][A-Za-z]*$',
+      description: 'Reason of the condition that the update waits for. Agents show it on the screens of their nodes.',
+    }),
+  ),
+  /** The updates in their order, if the bundle has several releases. */
+  hops: optional(listByKey(hop, 'version', 16)),
+  nodes: optional(listByKey(node, 'name', 2000)),
+});
+
+/** The status of an UpgradeBundle. */
+export type UpgradeBundleStatus = Static<typeof bundleStatus>;
+
+/** A backup of etcd in the record of an update, with what a restoration compares. */
+export type RecordedBackup = Static<typeof backup>;
+
+/** The progress of one of several updates with a bundle. */
+export type HopProgress = Static<typeof hop>;
+
 /** What a node has of the images of a bundle, as its agent last reported it. */
-export interface NodeProgress {
-  readonly name: string;
-  readonly phase: NodePhase;
-  readonly imagesLoaded: number;
-  readonly imagesTotal: number;
-  /** Bytes of the blobs that the node has. */
-  readonly bytes: number;
-  /** Free bytes on the file system of the images. */
-  readonly free?: number;
-  /** The size of that file system, in bytes. */
-  readonly size?: number;
-  /** The bytes of the file system with the copy of the bundle and the backups, if it is another one. */
-  readonly system?: { readonly free: number; readonly size: number };
-  /** Bytes of the etcd database, on a node that has one. */
-  readonly database?: number;
-  readonly message?: string;
-}
+export type NodeProgress = Static<typeof node>;
 
 /** The record of a bundle in the cluster: what is allowed, and the progress of the update. */
 export interface UpgradeBundle extends KubernetesObject {
@@ -112,39 +317,8 @@ export interface UpgradeBundle extends KubernetesObject {
     readonly creationTimestamp?: string;
     readonly deletionTimestamp?: string;
   };
-  readonly spec: {
-    readonly bundle: {
-      /** A device or a file on a node; by default all media are searched. */
-      readonly file?: string;
-      /** The digest of the whole file. Without it, the phase stays `Detected`. */
-      readonly digest?: string;
-      /** The version and the digest of the last release, as the administrator saw them. Another bundle is refused. */
-      readonly version?: string;
-      readonly releaseDigest?: string;
-    };
-    /** Stop before the update itself starts. */
-    readonly hold: boolean;
-    /** Of several updates, stop before each one after the first. */
-    readonly holdBetween?: boolean;
-    /** Of several updates, pause all pools but those of the control plane until the last one. */
-    readonly controlPlaneOnly?: boolean;
-    /** Whether etcd is backed up before each update; by default `on`. */
-    readonly backup?: (typeof backupModes)[number];
-    /** A folder of a drive that is mounted on the node with the backup, for a copy of it. */
-    readonly backupTo?: string;
-    /** Digests of images to load that the release signature does not cover. */
-    readonly allowExtraImages?: readonly string[];
-    /** The names of the acknowledgements that may be given to the cluster. */
-    readonly acknowledge?: readonly string[];
-    /** The names of the known risks of updates that the cluster may accept. */
-    readonly acceptRisks?: readonly string[];
-    /** The weekly times in which updates may start: `Sat 22:00-04:00 Europe/Berlin`; at any time without them. */
-    readonly windows?: readonly string[];
-    /** The time that must be left in a window, such as `2h`. */
-    readonly windowNeeds?: string;
-    /** The names of blockers that an administrator overrules: `drains`, `nodes:node/worker-3`. */
-    readonly ignore?: readonly string[];
-  };
+  /** The API server adds `hold` if it is absent. */
+  readonly spec: Static<typeof bundleSpec> & { readonly hold: boolean };
   readonly status?: UpgradeBundleStatus;
 }
 
@@ -154,44 +328,6 @@ export type WrittenBundle = WrittenAs<
   'UpgradeBundle',
   { readonly spec: Partial<UpgradeBundle['spec']> & Pick<UpgradeBundle['spec'], 'bundle'> }
 >;
-
-/** The status of an UpgradeBundle. */
-export interface UpgradeBundleStatus {
-  readonly phase?: Phase;
-  /** The version of the release; of several releases, the present one. */
-  readonly version?: string;
-  /** The release image, by digest. */
-  readonly release?: string;
-  /** The version of the base release of a delta bundle. */
-  readonly base?: string;
-  /** The outline of the bundle, as the controller verified it; see RecordedOutline. */
-  readonly size?: number;
-  readonly head?: string;
-  /** The number of nodes that have all images, and the number of all nodes: `2/3`. */
-  readonly nodesReady?: string;
-  /**
-   * The share of the images of all nodes that is loaded, such as `64%`. From `Upgrading` on, the share of the update
-   * that the version operator has done.
-   */
-  readonly progress?: string;
-  /** The control plane node that may load now. */
-  readonly turn?: string;
-  /** The control plane node that is to back up etcd now. */
-  readonly backupNode?: string;
-  /** The last backups, the newest last. */
-  readonly backups?: readonly RecordedBackup[];
-  /** The fingerprint of the key that signs reports of the cluster, if the installation allows them: SHA-256 in hex. */
-  readonly reportKey?: string;
-  /** When the update last made progress, in ISO 8601. */
-  readonly lastProgressTime?: string;
-  readonly observedGeneration?: number;
-  readonly conditions?: readonly object[];
-  /** The reason of the condition that the update waits for, or with which it ended; see findReason. */
-  readonly reason?: string;
-  /** The updates in their order, if the bundle has several releases. */
-  readonly hops?: readonly HopProgress[];
-  readonly nodes?: readonly NodeProgress[];
-}
 
 /**
  * Returns the active UpgradeBundle: the oldest with an allowed digest, else the oldest. Ignores UpgradeBundles that are

@@ -31,7 +31,7 @@ describe('the backup before an update', () => {
     const { backups = [], backupNode } = rollout.bundle()?.status ?? {};
     expect(backupNode).to.equal(undefined);
     expect(backups.map(({ node, version }) => `${node} ${version}`)).to.deep.equal(['master-0 4.19.3']);
-    expect(backups[0]?.pools.map(({ name }) => name)).to.have.members(['master', 'worker']);
+    expect(backups[0]?.pools?.map(({ name }) => name)).to.have.members(['master', 'worker']);
     expect(backedUp()).to.match(
       /^True BackedUp: etcd and the static pods of 4\.19\.3 are in \/home\/core\/.* on master-0$/,
     );
