@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { checkInterrupted } from '#context';
 import { isPluginError, messageOf, PluginError } from '#errors';
+import { RequestLimiter } from '../http/requestLimiter.ts';
 import { ignoreMissing, isMissing, readOpenFile, readChunks } from './fileRange.ts';
 import { readWhole } from './smallFile.ts';
 
@@ -26,6 +27,9 @@ const isLinux = process.platform === 'linux';
 /** O_PATH of open(2): a descriptor that identifies a path without opening a file, pipe or device. */
 const pathOnly = 0o10000000;
 const usualLimits: ListLimits = { depth: 16, entries: 250_000 };
+/** The number of paths that are visited at a time. Each takes a few descriptors, of which a process has a limited number. */
+const mostVisits = 64;
+const never = AbortSignal.any([]);
 
 /**
  * A folder and the tree below it. Access is confined to it: symbolic links below it are not followed, and only regular
@@ -38,6 +42,7 @@ export class RootFolder {
   #identity: string | undefined;
   /** The identities of folders that were reached step by step, by their paths. */
   readonly #known = new Map<string, string>();
+  readonly #visits = new RequestLimiter(mostVisits);
 
   constructor(path: string) {
     this.path = path;
@@ -86,8 +91,10 @@ export class RootFolder {
 
   /** Reads a file. Throws the errors of `open`, and `too-large` above the limit in bytes. */
   async read(path: string, limit: number): Promise<Buffer> {
-    await using file = await this.open(path);
-    return await readWhole(file, join(this.path, path), limit);
+    return this.#visit(path, async (place) => {
+      await using file = await this.#openFile(place, path);
+      return await readWhole(file, join(this.path, path), limit);
+    });
   }
 
   /**
@@ -185,6 +192,7 @@ export class RootFolder {
       if (depth > 0) this.#known.set(folder, folderIdentity(place.stats));
       return use(place);
     };
+    const end = await this.#visits.take('plain', never);
     try {
       await using place = await this.#openKnown(names.join('/'));
       if (place) return await use(place);
@@ -193,6 +201,8 @@ export class RootFolder {
       return await go(root, 0);
     } catch (error) {
       throw describeError(error, join(this.path, path));
+    } finally {
+      end();
     }
   }
 

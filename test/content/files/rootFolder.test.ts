@@ -1,6 +1,8 @@
+import { readdirSync } from 'node:fs';
 import { link, mkdir, readFile, rename, rm, symlink, unlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
+import { setImmediate as turn } from 'node:timers/promises';
 import { expect } from 'chai';
 import { RootFolder } from '../../../lib/content/files/rootFolder.ts';
 import { messageOf } from '../../../lib/errors.ts';
@@ -184,5 +186,17 @@ describe('RootFolder', () => {
     await failureOf(folder.tree(signal, '', { depth: 9, entries: 3 }), 'too-large');
     await rm(root, { recursive: true });
     expect(await readFile(join(outside, 'secret'), 'utf8')).to.equal(secret);
+  });
+
+  it('has few files open at a time, however many are read', async function () {
+    if (process.platform !== 'linux') return skipLoudly(this, 'there is no /proc');
+    const countOpen = (): number => readdirSync('/proc/self/fd').length;
+    const before = countOpen();
+    const reading = Promise.all(Array.from({ length: 2000 }, () => folder.read('a/b/file', 1000)));
+    const counts: number[] = [];
+    const isOver = reading.then(() => true);
+    while (!(await Promise.race([isOver, turn(false)]))) counts.push(countOpen());
+    expect(new Set((await reading).map(String))).to.deep.equal(new Set(['content']));
+    expect(Math.max(...counts) - before).to.be.lessThan(500);
   });
 });
