@@ -40,6 +40,8 @@ export class DownloadThreads {
   /** The shares of the threads to start, the largest last. */
   readonly #shares: number[];
   readonly #queue: Task[] = [];
+  /** The first downloads of the queue, the next one last: to remove the first item of a long array is costly. */
+  #next: Task[] = [];
   readonly #settings: RegistrySettings;
   readonly #authorizer: Authorizer;
   readonly #context: Context;
@@ -98,7 +100,7 @@ export class DownloadThreads {
     for (const task of thread.tasks.values()) task.done.reject(reason);
     if (this.#threads.size > 0) return;
     this.#end ??= reason;
-    for (const task of this.#queue.splice(0)) task.done.reject(reason);
+    for (let task = this.#take(); task; task = this.#take()) task.done.reject(reason);
   }
 
   #start(): void {
@@ -176,12 +178,18 @@ export class DownloadThreads {
       .filter(({ tasks, share }) => tasks.size < share)
       .sort((a, b) => a.tasks.size - b.tasks.size);
     const thread = free[0];
-    const task = thread && this.#queue.shift();
+    const task = thread && this.#take();
     if (!task) return;
     this.#count += 1;
     thread.tasks.set(this.#count, task);
     const message: ToWorker = { kind: 'download', id: this.#count, download: task.download };
     thread.worker.postMessage(message);
     this.#dispatch();
+  }
+
+  /** Removes and returns the next download of the queue. */
+  #take(): Task | undefined {
+    if (this.#next.length === 0) this.#next = this.#queue.splice(0).reverse();
+    return this.#next.pop();
   }
 }
