@@ -185,6 +185,8 @@ export class UpdatingSite {
   }
 
   readonly #notice = ({ kind, object }: Change): void => {
+    // The report of a real agent, of which there are many.
+    if (kind.kind === reportKind.kind && this.silent.has(object.metadata.name.replace(/^agent-/, ''))) return;
     if (kind.kind === 'ClusterVersion') {
       const { desiredUpdate } = object['spec'] as Json;
       if (desiredUpdate !== undefined && !isDeepStrictEqual(this.requests.at(-1), desiredUpdate))

@@ -26,7 +26,7 @@ export function listObjects(objects: ApiObjects, kind: ApiKind, namespace: strin
   }
   const kept = snapshots.get(objects) ?? new Map<string, readonly ApiObject[]>();
   snapshots.set(objects, kept);
-  const matching = kept.get(token ?? '') ?? objects.list(kind, namespace).filter(selector(query));
+  const matching = kept.get(token ?? '') ?? objects.list(kind, namespace, selector(query));
   const limit = Number(query.get('limit') ?? 0) || Infinity;
   const items = matching.slice(from, from + limit);
   const rest = matching.length - from - items.length;
@@ -87,7 +87,7 @@ export function watchObjects(
   const bookmarks = query.get('allowWatchBookmarks') === 'true';
   const open = (): Readable => {
     const stream = new Readable({ read: () => undefined });
-    const existing = objects.list(kind, namespace).filter(wanted);
+    const existing = objects.list(kind, namespace, wanted);
     if (from === 0) for (const object of existing) stream.push(line({ type: 'ADDED', object: present(object) }));
     else
       for (const change of objects.history) {

@@ -51,6 +51,8 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
   /** Lists and watches from before this revision get 410. */
   oldest = 0;
   readonly #objects = new Map<string, { kind: ApiKind; object: ApiObject }>();
+  /** The objects of each kind, which a list need not search for among all. */
+  readonly #byKind = new Map<string, Map<string, ApiObject>>();
 
   constructor() {
     super();
@@ -75,13 +77,22 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
     });
   }
 
-  /** Lists all objects of a kind, of one namespace or ('') of all, sorted by namespace and name. */
-  list({ group, resource }: ApiKind, namespace: string): ApiObject[] {
-    return [...this.#objects.values()]
-      .filter(({ kind }) => kind.group === group && kind.resource === resource)
-      .map(({ object }) => object)
-      .filter(({ metadata }) => namespace === '' || metadata.namespace === namespace)
+  /** Lists the wanted objects of a kind, of one namespace or ('') of all, sorted by namespace and name. */
+  list(
+    { group, resource }: ApiKind,
+    namespace: string,
+    isWanted: (object: ApiObject) => boolean = () => true,
+  ): ApiObject[] {
+    return [...this.#ofKind(group, resource).values()]
+      .filter((object) => (namespace === '' || object.metadata.namespace === namespace) && isWanted(object))
       .sort((a, b) => (sortKey(a) < sortKey(b) ? -1 : 1));
+  }
+
+  #ofKind(group: string, resource: string): Map<string, ApiObject> {
+    const key = `${group}/${resource}`;
+    const found = this.#byKind.get(key) ?? new Map<string, ApiObject>();
+    this.#byKind.set(key, found);
+    return found;
   }
 
   /** Creates an object. Throws 404 without its namespace, 422 if it is invalid, then 409 if it exists. */
@@ -188,7 +199,9 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
     const finalizers = object.metadata['finalizers'] as unknown[] | undefined;
     if ((finalizers && finalizers.length > 0) || this.#contentOf(place.kind, object).length > 0)
       return this.#markDeleted(place, object);
-    this.#objects.delete(keyOf(place.kind, place.namespace, place.name));
+    const key = keyOf(place.kind, place.namespace, place.name);
+    this.#objects.delete(key);
+    this.#ofKind(place.kind.group, place.kind.resource).delete(key);
     this.revision += 1;
     const gone = { ...object, metadata: { ...object.metadata, resourceVersion: String(this.revision) } };
     this.#tell({ type: 'DELETED', revision: this.revision, kind: place.kind, object: gone });
@@ -292,7 +305,9 @@ export class ApiObjects extends EventEmitter<{ change: [Change] }> {
     if (dryRun) return stored;
     const before = this.get({ kind, namespace, name });
     this.revision = revision;
-    this.#objects.set(keyOf(kind, namespace, name), { kind, object: stored });
+    const key = keyOf(kind, namespace, name);
+    this.#objects.set(key, { kind, object: stored });
+    this.#ofKind(kind.group, kind.resource).set(key, stored);
     this.#tell({ type, revision, kind, object: stored, before });
     return stored;
   }
