@@ -24,14 +24,16 @@ const intervals = {
 };
 const sizes = positionals.length > 0 ? positionals.map(Number) : [3, 50, 500];
 for (const size of sizes) {
-  const { nodes, seconds, requests, bytes, bundle, rounds, record, atRest } = await measureFleet(size, intervals);
-  const phases = [...requests].map(([name, each]) => `${name} ${each.toFixed(1)}`);
-  const sum = [...requests.values()].reduce((total, each) => total + each, 0);
-  console.log(`API requests of each node by phase: ${phases.join(', ')}`);
+  const { nodes, seconds, phases, bytes, bundle, rounds, spread, record, atRest } = await measureFleet(size, intervals);
+  const [all, sum] = [[...phases.values()], (numbers: readonly number[]) => numbers.reduce((a, b) => a + b, 0)];
+  for (const [name, { requests, controller, cost }] of phases) {
+    const own = `controller: ${controller} requests, ${cost.cpu.toFixed(2)} CPU s, ${(cost.memory / 1e6).toFixed(0)} MB`;
+    console.log(`${name}: ${requests.toFixed(1)} requests of each agent; ${own}`);
+  }
   const own = [
     `${seconds.toFixed(0)} s`,
-    `${rounds} rounds, ${bundle.sentBySource} times from the source`,
-    `${sum.toFixed(1)} requests and ${(bytes / 1024).toFixed(0)} KiB of the API server a node`,
+    `${rounds} rounds in ${spread.toFixed(0)} s, ${bundle.sentBySource} times from the source`,
+    `${sum(all.map(({ requests }) => requests)).toFixed(1)} requests and ${(bytes / 1024).toFixed(0)} KiB of the API server a node`,
     `a record of ${(record / 1024).toFixed(0)} KiB`,
   ];
   addRow({ job: `an update of ${nodes} nodes`, own: own.join(', '), peer: '', wall: '', cpu: '' });

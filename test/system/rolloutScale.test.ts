@@ -6,7 +6,8 @@ describe('a rollout', () => {
   it('costs the API server no more for each node of a cluster that is four times as large, and spreads in rounds that double', async () => {
     const intervals = { interval: 500, sending: 200 };
     const [small, large] = [await measureFleet(10, intervals), await measureFleet(40, intervals)];
-    const sum = ({ requests }: FleetMeasure): number => [...requests.values()].reduce((total, each) => total + each, 0);
+    const sum = ({ phases }: FleetMeasure): number =>
+      [...phases.values()].reduce((total, { requests }) => total + requests, 0);
     // There are more rounds to wait for. If data of all nodes were sent to all nodes, it would be
     // four times as much.
     expect(large.bytes).to.be.lessThan(small.bytes * 2);

@@ -1,8 +1,10 @@
+import { fork, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Cluster } from '../../../lib/cluster/client.ts';
-import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/digest.ts';
 import type { Context } from '../../../lib/context.ts';
 import { examineFiles, type FoundBundle } from '../../../lib/node/media/medium.ts';
 import { AgentLoop } from '../../../lib/update/agent/agentLoop.ts';
@@ -10,20 +12,20 @@ import type { AgentTools } from '../../../lib/update/agent/agentNode.ts';
 import { AgentPeers, connectToPeers } from '../../../lib/update/agent/agentPeers.ts';
 import { AgentServer } from '../../../lib/update/agent/agentServer.ts';
 import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
-import { controlRollout } from '../../../lib/update/controller/rollout.ts';
 import type { BackupReport } from '../../../lib/update/record/nodeReport.ts';
 import { phaseOf, upgradeBundleKind, type UpgradeBundle } from '../../../lib/update/record/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/record/upgradeBundleDefinition.ts';
 import { connectTo } from '../../support/cluster.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
+import { makeKubeconfigFolder } from '../../support/kubeconfig.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { startApiServer, type TestApiServer } from '../kubernetes/apiServer.ts';
+import type { ControllerCost } from './fleetController.ts';
 import { startLyingPeer, type Lie, type LyingPeer } from './lyingPeer.ts';
 import { node as makeNode } from './site.ts';
 import { makeBackup, UpdatingSite } from './updatingSite.ts';
 
-const namespace = 'oc-upgrade-bundle';
 const token = '0123456789abcdef0123';
 /** The node with the USB drive. */
 const source = 'master-0';
@@ -46,18 +48,29 @@ export interface FleetIntervals {
   readonly lies?: readonly Lie[];
 }
 
+/** The requests to the API server in a phase, and what the controller cost in it. */
+export interface PhaseMeasure {
+  /** Those of each node. */
+  readonly requests: number;
+  /** Those of the controller. */
+  readonly controller: number;
+  /** The CPU time of the controller in seconds, and the peak of its memory so far in bytes. */
+  readonly cost: ControllerCost;
+}
+
 /** The measurements of a rollout. */
 export interface FleetMeasure {
   readonly nodes: number;
   readonly seconds: number;
-  /** Requests to the API server for each node, by the phase in which they were sent. */
-  readonly requests: ReadonlyMap<string, number>;
+  readonly phases: ReadonlyMap<string, PhaseMeasure>;
   /** Bytes that the API server sent and received for each node. */
   readonly bytes: number;
   /** The size of the bundle in bytes, and how many times the node with the USB drive sent all of it. */
   readonly bundle: { readonly size: number; readonly sentBySource: number };
   /** The number of hops from the source to the last node; 1 is from the source itself. */
   readonly rounds: number;
+  /** The seconds from the first to the last response with the bundle. */
+  readonly spread: number;
   /** The requests that were answered with a lie. */
   readonly told: number;
   /** The size of the record in the API server at the end, in bytes; etcd takes 1.5 MiB. */
@@ -89,12 +102,13 @@ export async function measureFleet(count: number, intervals: FleetIntervals): Pr
   try {
     await fleet.open(names);
     const { size, digest } = await readBundle(made);
-    const counts = countByPhase(api);
+    await fleet.startController(api);
+    const measures = measurePhases(api, count, () => fleet.readControllerCost());
     const began = performance.now();
     const spec = { bundle: { digest }, hold: false };
     api.put({ ...upgradeBundleKind, metadata: { name: 'x' }, spec });
     const running = fleet.run();
-    const requests = await counts;
+    const phases = await measures;
     const seconds = (performance.now() - began) / 1000;
     const record = JSON.stringify(api.find(upgradeBundleKind.apiVersion, upgradeBundleKind.kind, 'x')).length;
     const atRest = await countAtRest(api, intervals.rest ?? 0);
@@ -109,7 +123,8 @@ export async function measureFleet(count: number, intervals: FleetIntervals): Pr
       told: fleet.told,
       record,
       atRest,
-      requests: new Map([...requests].map(([phase, sum]) => [phase, sum / count])),
+      phases,
+      spread: fleet.spread,
       bundle: { size, sentBySource: fleet.sentBySource },
     };
   } finally {
@@ -128,20 +143,38 @@ async function readBundle({ path }: TestBundle) {
   return { size: content.length, digest: digestOf(content) };
 }
 
-/** Counts the requests in each phase. Returns the counts after the last request. */
-async function countByPhase(api: TestApiServer): Promise<Map<string, number>> {
-  const counts = new Map<string, number>();
-  let [phase, before] = ['Detected', api.requests.length];
-  return new Promise((resolve) => {
+/** Measures each phase. Returns the measures after the last request. */
+async function measurePhases(
+  api: TestApiServer,
+  nodes: number,
+  readCost: () => Promise<ControllerCost>,
+): Promise<Map<string, PhaseMeasure>> {
+  const isOfController = ({ headers }: TestApiServer['requests'][number]): boolean =>
+    headers['user-agent'] === 'controller';
+  const ends: { readonly phase: string; readonly end: number; readonly cost: Promise<ControllerCost> }[] = [];
+  let phase = 'Detected';
+  const began = { end: api.requests.length, cost: await readCost() };
+  await new Promise<void>((resolve) => {
     api.objects.on('change', ({ kind, object }) => {
       if (kind.kind !== upgradeBundleKind.kind) return;
       const now = phaseOf(object as UpgradeBundle);
       if (now === phase) return;
-      counts.set(phase, (counts.get(phase) ?? 0) + api.requests.length - before);
-      [phase, before] = [now, api.requests.length];
-      if (now === 'Completed') resolve(counts);
+      ends.push({ phase, end: api.requests.length, cost: readCost() });
+      phase = now;
+      if (now === 'Completed') resolve();
     });
   });
+  const measures = new Map<string, PhaseMeasure>();
+  let before = began;
+  for (const { phase: name, end, cost: reading } of ends) {
+    const { cpu, memory } = await reading;
+    const requests = api.requests.slice(before.end, end);
+    const controller = requests.filter(isOfController).length;
+    const own = { requests: (requests.length - controller) / nodes, controller };
+    measures.set(name, { ...own, cost: { cpu: cpu - before.cost.cpu, memory } });
+    before = { end, cost: { cpu, memory } };
+  }
+  return measures;
 }
 
 /** Counts requests for a time, in milliseconds. */
@@ -169,7 +202,10 @@ class Fleet {
   readonly #settings: FleetSettings;
   readonly #context: Context;
   readonly #round = new Map([[source, 0]]);
-  readonly #loops = new Map<string, { readonly loop: AgentLoop; readonly cache: BundleCache }>();
+  /** The times of the first and the last response with the bundle. */
+  readonly #sent = { first: Infinity, last: 0 };
+  #controller: ChildProcess | undefined;
+  readonly #loops: AgentLoop[] = [];
   readonly #closing: (() => unknown)[] = [];
 
   constructor(made: TestBundle, settings: FleetSettings, context: Context) {
@@ -181,6 +217,11 @@ class Fleet {
   /** The number of hops to the last node. */
   get rounds(): number {
     return Math.max(...this.#round.values());
+  }
+
+  /** The seconds from the first to the last response with the bundle. */
+  get spread(): number {
+    return (this.#sent.last - this.#sent.first) / 1000;
   }
 
   /** The number of lies. */
@@ -199,16 +240,34 @@ class Fleet {
     await Promise.all(names.map((name) => this.#openNode(name, [source, liar].includes(name) ? bundles : [], liar)));
   }
 
+  /** Starts the controller of the node with the USB drive, which is of the control plane. */
+  async startController(api: TestApiServer): Promise<void> {
+    const { folder, interval } = this.#settings;
+    const kubeconfigs = await makeKubeconfigFolder();
+    const { key, keyFile } = this.#made;
+    const options = [
+      ...[await kubeconfigs.write({ cluster: { server: api.url } }), source, String(interval)],
+      ...[join(folder, source), keyFile, key.fingerprint],
+    ];
+    const child = fork(new URL('./fleetController.ts', import.meta.url), options);
+    this.#controller = child;
+    this.#closing.push(async () => {
+      child.kill('SIGKILL');
+      await kubeconfigs.remove();
+    });
+    await this.readControllerCost();
+  }
+
+  /** Returns what the controller has cost since its start. */
+  async readControllerCost(): Promise<ControllerCost> {
+    if (!this.#controller) throw new Error('there is no controller');
+    this.#controller.send('cost');
+    const [cost] = (await once(this.#controller, 'message')) as [ControllerCost];
+    return cost;
+  }
+
   async run(): Promise<void> {
-    const { cluster, interval } = this.#settings;
-    await Promise.all(
-      [...this.#loops].flatMap(([identity, { loop, cache }]) => {
-        const readBundle = (digest: Digest) => cache.recall(digest, this.#context);
-        const options = { identity, namespace, interval, readBundle };
-        // The controller runs on the control plane.
-        return [loop.run(), ...(identity === source ? [controlRollout(cluster, options, this.#context)] : [])];
-      }),
-    );
+    await Promise.all([...this.#loops].map((loop) => loop.run()));
   }
 
   async close(): Promise<void> {
@@ -221,6 +280,8 @@ class Fleet {
       if (method !== 'GET' || !path.endsWith('.tar') || status >= 300) return;
       if (name === source) this.sentBySource += 1;
       this.#round.set(client, (this.#round.get(name) ?? 0) + 1);
+      this.#sent.first = Math.min(this.#sent.first, performance.now());
+      this.#sent.last = performance.now();
     };
     const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token, onResponse }, this.#context);
     const isSlow = name !== source && Number(name.split('-').at(-1)) < slow;
@@ -252,7 +313,7 @@ class Fleet {
       sleep(timeout, undefined, { signal }).catch(() => undefined);
     const media = { find: () => Promise.resolve(found), wait, unusable: new Map<never, never>() };
     const loop = new AgentLoop(cluster, { node: name, media, tools, interval }, this.#context);
-    this.#loops.set(name, { loop, cache });
+    this.#loops.push(loop);
     this.#closing.push(
       () => {
         connections.close();
