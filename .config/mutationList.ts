@@ -26,13 +26,13 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
   'test/mirroring/prune/pruneGuard.test.ts': [
     [
       'lib/mirroring/prune/pruneGuard.ts',
-      '      await checkNotPruned(storesOf(copied));\n      await checkStillThere(copied);',
-      '      await checkStillThere(copied);\n      await checkNotPruned(storesOf(copied));',
+      'await checkStillThere(copied, await checkNotPruned(storesOf(copied)));',
+      'await checkStillThere(copied);\n      await checkNotPruned(storesOf(copied));',
     ],
     [
       'lib/mirroring/prune/pruneGuard.ts',
-      '      await checkNotPruned(storesOf(copied));\n      await checkStillThere(copied);',
-      '      await checkStillThere(copied);',
+      'await checkStillThere(copied, await checkNotPruned(storesOf(copied)));',
+      'await checkStillThere(copied);',
     ],
   ],
   'test/update/controller/pauses.test.ts': [

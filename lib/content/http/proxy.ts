@@ -118,8 +118,6 @@ function splitPort(text: string): Target {
 
 function contains(network: string, prefix: number, address: string): boolean {
   const family = isIP(network);
-  if (isIP(address) === 0 || !Number.isInteger(prefix) || prefix < 0 || prefix > (family === 4 ? 32 : 128))
-    return false;
   const list = new BlockList();
   list.addSubnet(network, prefix, family === 4 ? 'ipv4' : 'ipv6');
   return list.check(address, isIP(address) === 4 ? 'ipv4' : 'ipv6');
