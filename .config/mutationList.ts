@@ -82,10 +82,6 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
     ['lib/node/media/deviceWriter.ts', 'head, 0);\n    await file.sync();', 'head, 0);'],
     ['lib/node/media/deviceWriter.ts', 'position === 0 ? Buffer.alloc(chunk.length) : chunk', 'chunk'],
   ],
-  'test/content/registry/upload.test.ts': [
-    ['lib/content/registry/upload.ts', "location.protocol = 'https:'", 'location.protocol = location.protocol'],
-    ['lib/content/registry/upload.ts', 'location?.hostname === url.hostname && ', 'location && '],
-  ],
   'test/release/version.test.ts': [
     [
       'lib/release/version.ts',
@@ -137,17 +133,6 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
     ['lib/content/files/rootFolder.ts', 'if (!(await isSameFilesystem(from, next))) throw', 'if (false) throw'],
     ['lib/content/files/rootFolder.ts', 'mountA !== undefined && mountA === mountB', 'true'],
     ['lib/content/files/rootFolder.ts', 'if (identity !== this.#identity)', 'if (false)'],
-  ],
-  'test/node/transfer/replica.test.ts': [
-    ['lib/node/transfer/replica.ts', 'if (start > size) await file.truncate((start = 0));', ''],
-    ['lib/node/transfer/replica.ts', 'if (start <= verified) throw', 'if (start < verified) throw'],
-    ['lib/node/transfer/replica.ts', '      await file.truncate(verified);\n', ''],
-    ['lib/node/transfer/replica.ts', '    await file.sync();\n', ''],
-    [
-      'lib/node/transfer/replica.ts',
-      'await renameDurably(partial, path);',
-      "await (await import('node:fs/promises')).rename(partial, path);",
-    ],
   ],
   'test/content/files/powerFailure.test.ts': [
     ['lib/content/files/atomicWrite.ts', '  await file.sync();\n', ''],
