@@ -182,7 +182,9 @@ describe('a drill of a node with systemd', function () {
       try {
         const work = [site, ...others].map(async (each) => {
           for (let step = steps.shift(); step !== undefined; step = steps.shift()) {
-            if ((await runKilled(each, isReboot, limit, step)) === step) killed += 1;
+            const isReached = async (): Promise<boolean> => (await runKilled(each, isReboot, limit, step)) === step;
+            // A run may have a step less than another.
+            if ((await isReached()) || (await isReached())) killed += 1;
             await expectClean(each);
           }
         });
@@ -191,8 +193,8 @@ describe('a drill of a node with systemd', function () {
       } finally {
         await Promise.all(others.map((each) => each.close()));
       }
-      // Another run may have a step less, which is then not killed: a node that was drained has fewer pods to evict.
-      expect(killed).to.be.at.least(5);
+      // A node that was drained has fewer pods to evict in its next drill.
+      expect(killed).to.be.at.least(6);
     });
   }
 
