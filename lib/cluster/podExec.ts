@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import { text } from 'node:stream/consumers';
 import type { RawData, WebSocket } from 'ws';
 import { explainNetworkError, interrupted } from '#content/http';
-import type { Context } from '#context';
+import { checkInterrupted, type Context } from '#context';
 import { isPluginError, PluginError } from '#errors';
 import { fieldsOf, listOf } from '#fields';
 import { explainConnection, explainClusterRefusal, parseAnswer } from './apply/apiErrors.ts';
@@ -94,7 +94,7 @@ export class PodExec {
     log('debug', `exec in ${namespace}/${pod}: ${command.join(' ')}`);
     // Loaded on first use, because few commands need it.
     const { WebSocket } = await import('ws');
-    signal.throwIfAborted();
+    checkInterrupted(signal);
     const { agent, headers } = access;
     const socket = new WebSocket(url, protocols, { agent, headers, handshakeTimeout, perMessageDeflate: false });
     return await new Promise((resolve, reject) => {

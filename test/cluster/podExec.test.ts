@@ -1,4 +1,4 @@
-import { readFile } from 'node:fs/promises';
+import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import type { PodCommand } from '../../lib/cluster/podExec.ts';
@@ -72,6 +72,13 @@ describe('PodExec', () => {
     expect(cut.message).to.equal('the connection to the pod agent of test was cut');
     const absent = await failureOf(run(['/absent/program']), 'command-failed');
     expect(absent.message).to.match(/^\/absent\/program could not be run in the pod agent: .*ENOENT/);
+  });
+
+  it('throws “interrupted” for a command that is requested after an interruption', async () => {
+    const within = connected.cluster.within(AbortSignal.abort());
+    const command = { namespace: 'default', pod: 'agent', container: 'main', command: ['touch', '/host/there'] };
+    await failureOf(within.exec(command), 'interrupted');
+    expect(await readdir(folder)).to.deep.equal([]);
   });
 
   it('reports a refusal in the words of the server', async () => {

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { stringify } from 'yaml';
 import { drillTraces } from '../../../lib/node/runtime/drillRegistry.ts';
+import { runningDrillAnnotation } from '../../../lib/readiness/preflight/drillRecord.ts';
 import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import type { Attempt } from '../kubernetes/apiAccess.ts';
@@ -156,14 +157,19 @@ export class DrillSite {
     return demand(this.server.find('v1', 'Node', this.#place.name));
   }
 
+  /** Whether the Node object says that a drill is running. */
+  get isClaimed(): boolean {
+    const { annotations = {} } = this.object.metadata as { annotations?: Json };
+    return annotations[runningDrillAnnotation] !== undefined;
+  }
+
   /** Returns what a drill has left on the node and in its Node object, or else in systemd; empty if it is as before. */
   async traces(): Promise<string[]> {
     const found = await Promise.all(drillTraces.map(async (path) => ((await this.node.has(path)) ? [path] : [])));
-    const { annotations = {} } = this.object.metadata as { annotations?: Json };
     const { unschedulable } = this.object['spec'] as { unschedulable?: boolean };
     const traces = [
       ...found.flat(),
-      ...Object.keys(annotations).filter((key) => key.endsWith('/drill')),
+      ...(this.isClaimed ? [runningDrillAnnotation] : []),
       ...(unschedulable === true ? ['cordoned'] : []),
     ];
     // Asking systemd takes three processes, and tests ask again until nothing is left.
