@@ -38,7 +38,7 @@ const fileLimit = 25;
 const owners: Record<string, readonly string[]> = {
   yargs: ['cmd/cli/program.ts'],
   ora: ['cmd/cli/terminal.ts'],
-  chalk: ['cmd/cli/colors.ts', 'cmd/cli/terminal.ts'],
+  chalk: ['cmd/cli/terminal.ts', 'cmd/cli/terminal.ts'],
   diff: ['cmd/cli/unifiedDiff.ts'],
   tar: ['lib/content/archive/', 'lib/release/graph/graphArchive.ts'],
   openpgp: ['lib/release/signature/'],

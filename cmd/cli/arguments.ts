@@ -1,7 +1,7 @@
 import { constants } from 'node:fs';
 import { access, stat } from 'node:fs/promises';
+import { readDuration } from '#context';
 import { isPluginError, PluginError } from '#errors';
-import { readDuration } from '#waiting';
 import { namesOf, type Command, type Option, type OptionRecord, type Suggestion } from './command.ts';
 import { commonOptions } from './commonOptions.ts';
 import { findSimilar } from './similar.ts';

@@ -3,7 +3,6 @@ import type { Ora } from 'ora';
 import type { LogLevel, TransferEvent } from '#context';
 import type { ErrorCode } from '#errors';
 import { Lines } from '#text';
-import { hasColors, paint, type Accents, type ColorMode } from './colors.ts';
 import { defaultWidth, formatData, isDataForm, type DataForm } from './format.ts';
 import { Progress, type ProgressCounts } from './progress.ts';
 
@@ -340,4 +339,41 @@ function showsUnicode(environment: NodeJS.ProcessEnv, platform: NodeJS.Platform 
 /** Replaces the signs of this program’s own texts that are not ASCII. Names of files and people stay. */
 function toAscii(text: string): string {
   return text.replace(/[\u0080-\uffff]/g, (sign) => replacements[sign] ?? sign);
+}
+
+/** When to use colors; `auto` is for terminals, unless `NO_COLOR` is set. */
+type ColorMode = 'auto' | 'always' | 'never';
+
+/** The meaning of a word, which decides its color. */
+export type Accent = 'good' | 'bad' | 'doubtful' | 'busy';
+
+/** The words of a result that have a color, such as `{ FAILED: 'bad' }`. */
+export type Accents = Readonly<Record<string, Accent>>;
+
+const colorOf = { good: 'green', bad: 'red', doubtful: 'yellow', busy: 'cyan' } as const;
+
+/**
+ * Returns whether a stream gets colors: by `--color`, else if it is a terminal and neither TERM nor NO_COLOR forbids
+ * them.
+ */
+function hasColors(
+  { isTTY }: { readonly isTTY?: boolean },
+  { color = 'auto', environment }: { readonly color?: ColorMode; readonly environment: NodeJS.ProcessEnv },
+): boolean {
+  if (color !== 'auto') return color === 'always';
+  return isTTY === true && environment['TERM'] !== 'dumb' && !environment['NO_COLOR'];
+}
+
+/** Colors words that stand alone: as a cell of a table, before a colon, or as the first word after one. */
+export function paint(text: string, accents: Accents, colors: ChalkInstance): string {
+  const words = new RegExp(
+    `(?<=^ *|  |: )(?:${Object.keys(accents)
+      .map((word) => RegExp.escape(word))
+      .join('|')})(?=  |:|,|$)`,
+    'gm',
+  );
+  return text.replace(words, (word) => {
+    const accent = accents[word];
+    return accent === undefined ? word : colors[colorOf[accent]](word);
+  });
 }

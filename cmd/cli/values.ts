@@ -1,8 +1,8 @@
 import { stat, readFile } from 'node:fs/promises';
 import { isDigest, type Digest, parseReference } from '#content/oci';
+import { readDuration } from '#context';
 import { PluginError, messageOf } from '#errors';
 import { shellCommand } from '#text';
-import { readDuration } from '#waiting';
 
 /** Checks the reference of an image. Throws `usage` and `invalid-reference`. */
 export function checkImage(text: string): void {

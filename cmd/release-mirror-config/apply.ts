@@ -1,7 +1,6 @@
 import { PluginError } from '#errors';
 import { applyConfiguration } from '#mirroring/configuration';
-import { openAccess } from '../cli/access.ts';
-import { openCluster } from '../cli/clusterAccess.ts';
+import { openAccess, openCluster } from '../cli/access.ts';
 import { defineCommand, type CommandSession } from '../cli/command.ts';
 import { formatData } from '../cli/format.ts';
 import { checkOutcomes, formatOutcome, toPlainOutcome, warnOfOutcomes } from '../cli/mirroring/applyReport.ts';

@@ -18,8 +18,7 @@ import {
 import type { Release } from '#release/release';
 import { releaseTag } from '#release/version';
 import { Lines, formatBytes, shellWord, joinParagraphs, shellCommand } from '#text';
-import { openAccess } from '../cli/access.ts';
-import { clusterOpener } from '../cli/clusterAccess.ts';
+import { openAccess, clusterOpener } from '../cli/access.ts';
 import { defineCommand, type CommandSession } from '../cli/command.ts';
 import { formatData } from '../cli/format.ts';
 import {
@@ -31,7 +30,7 @@ import {
   type DryRun,
 } from '../cli/mirroring/applyReport.ts';
 import { clusterWords, runWords, trustWords, upgradeCommand } from '../cli/mirroring/carriedOptions.ts';
-import { readImageList } from '../cli/mirroring/imageList.ts';
+import { readImageList } from '../cli/mirroring/imageSet.ts';
 import { listPolicies, toPlainPolicies } from '../cli/trust.ts';
 import { mirrorConfig, mirrorOptions } from './options.ts';
 import { readReleases, readRequest, requireTagEach, configFolderOf, type MirrorArguments } from './request.ts';

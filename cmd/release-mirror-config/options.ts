@@ -1,6 +1,6 @@
 import { inGroup } from '../cli/command.ts';
 import { channelOptions } from '../cli/mirroring/channelRange.ts';
-import { imageListOption } from '../cli/mirroring/imageList.ts';
+import { imageListOption } from '../cli/mirroring/imageSet.ts';
 import { clusterOptions, dryRunOption, outputOption, registryOptions, trustOptions } from '../cli/options.ts';
 import { checkImage } from '../cli/values.ts';
 

@@ -1,6 +1,6 @@
 import { describeSilence } from '#update/install';
 import { abortUpdate, awaitAbort, chooseRecord, listRecords, phaseOf } from '#update/record';
-import { openCluster } from '../cli/clusterAccess.ts';
+import { openCluster } from '../cli/access.ts';
 import { defineCommand } from '../cli/command.ts';
 import { suffixOf } from '../cli/mirroring/applyReport.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';

@@ -19,8 +19,8 @@ import {
   findWindow,
   usualNeeds,
 } from '#update/record';
+import { openCluster } from '../cli/access.ts';
 import { warnOfClaimedRisks, warnOfExtraImages } from '../cli/bundleFacts.ts';
-import { openCluster } from '../cli/clusterAccess.ts';
 import { defineCommand, inGroup, type Arguments } from '../cli/command.ts';
 import { formatYaml } from '../cli/format.ts';
 import { suffixOf } from '../cli/mirroring/applyReport.ts';

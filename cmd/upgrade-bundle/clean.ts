@@ -1,6 +1,6 @@
 import { Lines } from '#text';
 import { cleanRecords } from '#update/record';
-import { openCluster } from '../cli/clusterAccess.ts';
+import { openCluster } from '../cli/access.ts';
 import { defineCommand } from '../cli/command.ts';
 import { suffixOf } from '../cli/mirroring/applyReport.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';

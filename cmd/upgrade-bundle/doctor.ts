@@ -5,7 +5,7 @@ import { runCommand, findOnPath } from '#node/machine';
 import { loadKeyring, findSignedFile, type SignedFile } from '#release/signature';
 import { Lines } from '#text';
 import { compareAgents, readAgentVersion } from '#update/install';
-import { clusterOpener } from '../cli/clusterAccess.ts';
+import { clusterOpener } from '../cli/access.ts';
 import { defineCommand, type Arguments, type CommandSession } from '../cli/command.ts';
 import { formatFields } from '../cli/format.ts';
 import { clusterOptions, outputOption, trustOptions } from '../cli/options.ts';

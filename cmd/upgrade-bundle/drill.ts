@@ -1,8 +1,7 @@
 import { drillNode, endDrill, type NodeDrill, listPool } from '#drill/drill';
 import { PluginError } from '#errors';
 import { Lines, joinParagraphs } from '#text';
-import { tool } from '../cli/access.ts';
-import { openCluster } from '../cli/clusterAccess.ts';
+import { tool, openCluster } from '../cli/access.ts';
 import { defineCommand } from '../cli/command.ts';
 import { isDataForm, formatTable } from '../cli/format.ts';
 import { formatJunit, type JunitCase, type JunitSuite } from '../cli/junit.ts';

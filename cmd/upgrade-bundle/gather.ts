@@ -5,7 +5,7 @@ import { writeAtomically, writeDurably, OpenedFolder } from '#content/files';
 import { PluginError } from '#errors';
 import { Lines, shellCommand, redacted } from '#text';
 import { gatherState, Redactor } from '#update/gather';
-import { openCluster } from '../cli/clusterAccess.ts';
+import { openCluster } from '../cli/access.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatCount } from '../cli/format.ts';
 import { checkPlace, clusterAccessOptions, formatOption } from '../cli/options.ts';

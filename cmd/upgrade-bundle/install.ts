@@ -7,8 +7,9 @@ import { Lines } from '#text';
 import { install, planManifests, type InstallResult, readExecutables } from '#update/install';
 import { mirrorPort } from '#update/mirror';
 import { mirrorContents } from '#update/record';
-import { openCluster } from '../cli/clusterAccess.ts';
+import { openCluster } from '../cli/access.ts';
 import { defineCommand, inGroup } from '../cli/command.ts';
+import { formatObject } from '../cli/mirroring/applyReport.ts';
 import { clusterWords } from '../cli/mirroring/carriedOptions.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';
 import type { Terminal } from '../cli/terminal.ts';
@@ -16,7 +17,6 @@ import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 import { parseSize } from '../cli/values.ts';
 import { version } from '../cli/version.ts';
 import { screenOf, screenOptions } from './node/nodeOptions.ts';
-import { formatObject } from './objectLine.ts';
 
 /** `install`: installs the agents that let a cluster update itself from a bundle. */
 export const command = defineCommand({

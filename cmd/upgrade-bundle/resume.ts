@@ -1,5 +1,5 @@
 import { chooseRecord, listRecords, resumeUpdate, isWaitingForWindow, phaseOf } from '#update/record';
-import { openCluster } from '../cli/clusterAccess.ts';
+import { openCluster } from '../cli/access.ts';
 import { defineCommand } from '../cli/command.ts';
 import { suffixOf } from '../cli/mirroring/applyReport.ts';
 import { clusterAccessOptions, dryRunOption, outputOption } from '../cli/options.ts';

@@ -1,7 +1,7 @@
 import { Lines } from '#text';
 import { retainBundle, type Retention } from '#update/mirror';
 import { phaseOf } from '#update/record';
-import { openCluster } from '../cli/clusterAccess.ts';
+import { openCluster } from '../cli/access.ts';
 import { defineCommand } from '../cli/command.ts';
 import { suffixOf } from '../cli/mirroring/applyReport.ts';
 import { clusterWords } from '../cli/mirroring/carriedOptions.ts';

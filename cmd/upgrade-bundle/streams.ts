@@ -6,7 +6,7 @@ import { readStreamsOf, type OSImageStreams } from '#release/payload';
 import { Lines } from '#text';
 import { addAgentTrust } from '#update/install';
 import { planOSImageStream, readStreamSite, writeOSImageStream, type StreamImages } from '#update/record';
-import { openCluster } from '../cli/clusterAccess.ts';
+import { openCluster } from '../cli/access.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatYaml } from '../cli/format.ts';
 import { bundleArgument, clusterAccessOptions, outputOption } from '../cli/options.ts';

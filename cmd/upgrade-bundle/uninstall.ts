@@ -2,10 +2,10 @@ import { nodeStateFolder } from '#node/machine';
 import { Lines } from '#text';
 import { uninstallAgents } from '#update/install';
 import { removeMirror } from '#update/mirror';
-import { openCluster } from '../cli/clusterAccess.ts';
+import { openCluster } from '../cli/access.ts';
 import { defineCommand } from '../cli/command.ts';
+import { formatObject } from '../cli/mirroring/applyReport.ts';
 import { askForYes, clusterAccessOptions, dryRunOption, outputOption, yesOption } from '../cli/options.ts';
-import { formatObject } from './objectLine.ts';
 
 /** `uninstall`: removes the objects of `install`, and everything that the agents created. */
 export const command = defineCommand({

@@ -8,7 +8,6 @@ import { listOtherKeys, loadExpectedKeys, type ExpectedKeys } from '#release/sig
 import { Lines, formatBytes } from '#text';
 import { openRegistries, tool } from '../cli/access.ts';
 import { warnOfRisksIn, listExtraImages, listSkippedImages, describeStreams } from '../cli/bundleFacts.ts';
-import type { Accents } from '../cli/colors.ts';
 import { defineCommand, type Arguments } from '../cli/command.ts';
 import { formatFields, nameReleases } from '../cli/format.ts';
 import { formatJunit, type JunitCase } from '../cli/junit.ts';
@@ -21,6 +20,7 @@ import {
   signedImagesOption,
   trustOptions,
 } from '../cli/options.ts';
+import type { Accents } from '../cli/terminal.ts';
 import { trustOf, describePolicies, toPlainPolicies } from '../cli/trust.ts';
 import { digestOption, readDigest } from '../cli/values.ts';
 import { formatAudit } from './report/auditPage.ts';

@@ -11,10 +11,9 @@ import {
   TransientError,
   type RetryOptions,
 } from '#content/http';
-import type { Context } from '#context';
+import { type Context, readDuration } from '#context';
 import { isPluginError, PluginError } from '#errors';
 import { fieldsAt, fieldsOf, isFields, listOf, textOf, type Fields } from '#fields';
-import { readDuration } from '#waiting';
 import { explainConnection, explainClusterRefusal, parseAnswer } from './apply/apiErrors.ts';
 import type { KubeTarget } from './connection/kubeconfig.ts';
 import type { Access, Session } from './connection/session.ts';

@@ -15,7 +15,7 @@ export {
   type TarLayout,
 } from './archive/tarLayout.ts';
 export type { ArchiveEntry } from './archive/tarListing.ts';
-export { readTarStream, type StreamedFile } from './archive/tarStream.ts';
+export { readTarStream, type StreamedFile } from './archive/tarLayout.ts';
 export { isBegun, partialOf } from './archive/unfinished.ts';
 export {
   VolumeHash,

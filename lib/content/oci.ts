@@ -21,7 +21,7 @@ export {
   type Descriptor,
   type Manifest,
 } from './oci/descriptor.ts';
-export { digestOf, hexOf, isDigest, parseDigest, type Digest } from './oci/digest.ts';
+export { digestOf, hexOf, isDigest, parseDigest, type Digest } from './oci/reference.ts';
 export {
   digestIn,
   formatReference,

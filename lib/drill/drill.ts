@@ -3,7 +3,7 @@ import type { Cluster } from '#cluster/client';
 import { listServed, type StoredObject } from '#cluster/objects';
 import type { Written } from '#config/manifest';
 import { parseReference } from '#content/oci';
-import { checkInterrupted, type Context } from '#context';
+import { checkInterrupted, type Context, awaitDone, type WaitOptions } from '#context';
 import { isPluginError, messageOf, PluginError, nameSome } from '#errors';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '#fields';
 import { readContainers } from '#readiness/lint';
@@ -15,7 +15,6 @@ import {
   type RunningDrill,
   type DrillRecord,
 } from '#readiness/preflight';
-import { awaitDone, type WaitOptions } from '#waiting';
 import {
   checkDrain,
   checkNodes,

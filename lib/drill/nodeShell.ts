@@ -1,6 +1,6 @@
 import type { Cluster } from '#cluster/client';
 import { parseJson } from '#content/oci';
-import type { Context } from '#context';
+import { type Context, awaitDone, type WaitOptions } from '#context';
 import { ignoring, isPluginError, messageOf, PluginError } from '#errors';
 import { fieldsOf, listOf } from '#fields';
 import { drillFile, executablePath } from '#node/machine';
@@ -16,7 +16,6 @@ import {
 } from '#node/runtime';
 import { shellCommand } from '#text';
 import { agentNamespace } from '#update/record';
-import { awaitDone, type WaitOptions } from '#waiting';
 
 const onHost = (words: string): string => `chroot /host ${words}`;
 

@@ -1,6 +1,6 @@
 /** Bundles from another machine, whole or in parts. */
 export { checkBaseBlobs, openBaseBlobs, serveBaseBlobs } from './transfer/baseBlobs.ts';
-export { openRemoteBundle } from './transfer/remoteBundle.ts';
+export { openRemoteBundle } from './transfer/replica.ts';
 export {
   baseBlobsPath,
   checkBundleDigest,

@@ -11,7 +11,7 @@ export {
   type GatedRelease,
   type RequiredGate,
 } from './payload/adminGates.ts';
-export { makeManifestFilter, readFeatureSets, readPayloadPolicies } from './payload/featureGates.ts';
+export { makeManifestFilter, readFeatureSets, readPayloadPolicies } from './payload/metadata.ts';
 export { exclusionOf, releaseMarksOf, selfManaged, type ManifestFilter } from './payload/manifestFilter.ts';
 export {
   formatOSImageStream,
@@ -20,7 +20,7 @@ export {
   readStreamTarget,
   streamAnnotations,
   type OSImageStream,
-} from './payload/osImageStreamObject.ts';
+} from './payload/osImageStreams.ts';
 export {
   isReadForStreams,
   listSystemImages,

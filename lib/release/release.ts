@@ -13,8 +13,13 @@ import { readContent, readImageManifest, type ContentSource } from '#content/sto
 import type { Context } from '#context';
 import { PluginError, messageOf } from '#errors';
 import { readPayloadGates, type AdminGate } from './payload/adminGates.ts';
-import { readFeatureSets, readPayloadPolicies } from './payload/featureGates.ts';
-import { readImageReferences, readReleaseMetadata, type ComponentImage } from './payload/metadata.ts';
+import {
+  readFeatureSets,
+  readPayloadPolicies,
+  readImageReferences,
+  readReleaseMetadata,
+  type ComponentImage,
+} from './payload/metadata.ts';
 import { readPayloadFiles, type PayloadFiles } from './payload/payload.ts';
 import type { KeyMaterial } from './signature/keyring.ts';
 import type { ImagePolicy } from './sigstore/imagePolicy.ts';

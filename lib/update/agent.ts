@@ -1,3 +1,3 @@
 /** The agent on each node. */
-export { runAgent } from './agent/agent.ts';
+export { runAgent } from './agent/agentLoop.ts';
 export type { ServedExecutable } from './agent/agentServer.ts';

@@ -3,7 +3,7 @@
 import { spawn } from 'node:child_process';
 import { copyFile, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { parseDigest } from '../../lib/content/oci/digest.ts';
+import { parseDigest } from '../../lib/content/oci/reference.ts';
 import { replicaPath } from '../../lib/node/transfer/replica.ts';
 import { makeAuthority, type Certificate } from '../support/certificates.ts';
 import { startDockerRegistry } from '../support/dockerRegistry.ts';

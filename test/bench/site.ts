@@ -2,8 +2,7 @@
 // `npm run bench`.
 import { join } from 'node:path';
 import { formatSiteReport, type SiteReport } from '../../lib/config/siteReport.ts';
-import { hexOf, parseDigest } from '../../lib/content/oci/digest.ts';
-import { digestIn, repositoryIn } from '../../lib/content/oci/reference.ts';
+import { hexOf, parseDigest, digestIn, repositoryIn } from '../../lib/content/oci/reference.ts';
 import { addRelease, openWorkshop, type ProgramOptions, type Workshop } from '../support/content/creation.ts';
 import { TestContent } from '../support/content/image.ts';
 import { makeNoiseLayer } from '../support/content/layers.ts';

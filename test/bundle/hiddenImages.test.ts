@@ -11,7 +11,7 @@ import { serveBundle } from '../../lib/bundle/serve.ts';
 import { verifyBundle, type VerifyReport } from '../../lib/bundle/verify/verify.ts';
 import { looksPacked } from '../../lib/content/archive/tarHeader.ts';
 import { mediaTypes, sumSizes } from '../../lib/content/oci/descriptor.ts';
-import { digestOf, hexOf, type Digest } from '../../lib/content/oci/digest.ts';
+import { digestOf, hexOf, type Digest } from '../../lib/content/oci/reference.ts';
 import { Credentials } from '../../lib/content/registry/auth/credentials.ts';
 import { MirrorSets } from '../../lib/content/registry/mirrors.ts';
 import { Registries } from '../../lib/content/registry/registries.ts';

@@ -12,7 +12,7 @@ import { formatManifest } from '../../lib/config/manifest.ts';
 import { mirrorSetManifest } from '../../lib/config/mirrorSets.ts';
 import { signatureConfigMap } from '../../lib/config/signatures.ts';
 import { updateServiceManifests } from '../../lib/config/updateService.ts';
-import { hexOf } from '../../lib/content/oci/digest.ts';
+import { hexOf } from '../../lib/content/oci/reference.ts';
 import { repack, type UnpackedBundle } from '../support/archive/repack.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { makeContext } from '../support/context.ts';

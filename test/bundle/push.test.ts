@@ -5,7 +5,7 @@ import { expect } from 'chai';
 import { openBundle } from '../../lib/bundle/open/open.ts';
 import { checkSigned } from '../../lib/bundle/open/signedBundle.ts';
 import { pushBundle, type PushResult } from '../../lib/bundle/push.ts';
-import { isDigest, type Digest } from '../../lib/content/oci/digest.ts';
+import { isDigest, type Digest } from '../../lib/content/oci/reference.ts';
 import { Credentials } from '../../lib/content/registry/auth/credentials.ts';
 import { MirrorSets } from '../../lib/content/registry/mirrors.ts';
 import { Registries } from '../../lib/content/registry/registries.ts';

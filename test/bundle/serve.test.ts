@@ -9,7 +9,7 @@ import { type Bundle } from '../../lib/bundle/open/bundle.ts';
 import { openBundle } from '../../lib/bundle/open/open.ts';
 import { checkSigned } from '../../lib/bundle/open/signedBundle.ts';
 import { serveBundle, type BundleServer } from '../../lib/bundle/serve.ts';
-import { digestOf } from '../../lib/content/oci/digest.ts';
+import { digestOf } from '../../lib/content/oci/reference.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { startProgram, startServing, type Serving } from '../support/content/creation.ts';
 import { manifestsOf, pullByPeer, sizesOf } from '../support/content/peerPull.ts';

@@ -3,9 +3,9 @@ import { expect } from 'chai';
 import { ApiError } from '../../lib/cluster/apply/apiErrors.ts';
 import type { Cluster } from '../../lib/cluster/client.ts';
 import type { KubernetesObject } from '../../lib/config/manifest.ts';
+import { awaitDone } from '../../lib/context.ts';
 import { isPluginError, messageOf, PluginError, type ErrorCode } from '../../lib/errors.ts';
 import { fieldsOf, listOf } from '../../lib/fields.ts';
-import { awaitDone } from '../../lib/waiting.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
 

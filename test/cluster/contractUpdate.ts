@@ -9,6 +9,7 @@ import type { StoredObject } from '../../lib/cluster/objects/storedObject.ts';
 import { clusterVersionReference } from '../../lib/cluster/version/clusterVersion.ts';
 import type { KubernetesObject } from '../../lib/config/manifest.ts';
 import { signatureManifests } from '../../lib/config/signatures.ts';
+import { awaitDone } from '../../lib/context.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';
 import { fieldsOf } from '../../lib/fields.ts';
 import { controlRollout } from '../../lib/update/controller/rollout.ts';
@@ -24,7 +25,6 @@ import {
   type UpgradeBundle,
 } from '../../lib/update/record/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../lib/update/record/upgradeBundleDefinition.ts';
-import { awaitDone } from '../../lib/waiting.ts';
 import { makeExecutable } from '../fakes/cluster/agents.ts';
 import { node, platformImage } from '../fakes/cluster/site.ts';
 import { digest, makeFacts, release } from '../fakes/cluster/updatingSite.ts';

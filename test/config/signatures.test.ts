@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { formatManifest } from '../../lib/config/manifest.ts';
 import { readAllSignatures, readSignatures, signatureConfigMap } from '../../lib/config/signatures.ts';
-import { digestOf, hexOf } from '../../lib/content/oci/digest.ts';
+import { digestOf, hexOf } from '../../lib/content/oci/reference.ts';
 import { isPluginError } from '../../lib/errors.ts';
 
 const digest = digestOf('a release');

@@ -6,7 +6,7 @@ import {
   formatSiteText,
   type SiteReport,
 } from '../../lib/config/siteReport.ts';
-import { digestOf, hexOf } from '../../lib/content/oci/digest.ts';
+import { digestOf, hexOf } from '../../lib/content/oci/reference.ts';
 import { failureOf } from '../support/program/failure.ts';
 
 const report: SiteReport = {

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { mkdir, mkdtemp, readdir, readFile, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
-import { digestOf } from '../../lib/content/oci/digest.ts';
+import { digestOf } from '../../lib/content/oci/reference.ts';
 import { backUpCluster, listBackups, measureDatabase } from '../../lib/node/clusterBackup.ts';
 import { type Host, backupFolder } from '../../lib/node/machine/host.ts';
 import { makeBackupHost } from '../fakes/cluster/backupPrograms.ts';

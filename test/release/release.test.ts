@@ -5,7 +5,7 @@ import { gzipSync, zstdCompressSync } from 'node:zlib';
 import { expect } from 'chai';
 import { Header } from 'tar';
 import { parseManifest, type Descriptor } from '../../lib/content/oci/descriptor.ts';
-import { digestOf, type Digest } from '../../lib/content/oci/digest.ts';
+import { digestOf, type Digest } from '../../lib/content/oci/reference.ts';
 import { Directory } from '../../lib/content/store/directory.ts';
 import { readPayload, type PayloadOptions, type Release, readProvenance } from '../../lib/release/release.ts';
 import { TestContent } from '../support/content/image.ts';

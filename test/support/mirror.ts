@@ -2,7 +2,7 @@ import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { isIP } from 'node:net';
 import { join } from 'node:path';
 import { createConstrainedAuthority, createServerCertificate } from '../../lib/certificates/issuing.ts';
-import { digestOf } from '../../lib/content/oci/digest.ts';
+import { digestOf } from '../../lib/content/oci/reference.ts';
 import { replicaPath } from '../../lib/node/transfer/replica.ts';
 import { mirrorPort } from '../../lib/update/mirror/mirrorUnit.ts';
 

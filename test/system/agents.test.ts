@@ -3,7 +3,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
-import { digestOf, type Digest } from '../../lib/content/oci/digest.ts';
+import { digestOf, type Digest } from '../../lib/content/oci/reference.ts';
 import { readReport, reportKind } from '../../lib/update/record/nodeReport.ts';
 import { bundleName, SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
 import type { SimulatedNode } from '../fakes/cluster/simulatedNode.ts';

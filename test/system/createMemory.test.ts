@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import type { Digest } from '../../lib/content/oci/digest.ts';
+import type { Digest } from '../../lib/content/oci/reference.ts';
 import { openWorkshop, type Outcome } from '../support/content/creation.ts';
 import { TestContent } from '../support/content/image.ts';
 import type { TestLayer } from '../support/content/layers.ts';

@@ -2,7 +2,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import { parse, stringify } from 'yaml';
-import { digestOf } from '../../lib/content/oci/digest.ts';
+import { digestOf } from '../../lib/content/oci/reference.ts';
 import { drillNode } from '../../lib/drill/drill.ts';
 import { gatherTrust, noTrust } from '../../lib/update/install/agentTrust.ts';
 import { DrillSite, drilled } from '../fakes/cluster/drillSite.ts';

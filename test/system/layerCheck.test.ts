@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { readdir, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { digestOf, hexOf } from '../../lib/content/oci/digest.ts';
+import { digestOf, hexOf } from '../../lib/content/oci/reference.ts';
 import { HostStorage } from '../../lib/node/images/hostStorage.ts';
 import type { ImageStore } from '../../lib/node/images/imageStore.ts';
 import { findDamagedImages } from '../../lib/node/images/layerCheck.ts';

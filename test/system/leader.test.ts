@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { expect } from 'chai';
-import { digestOf } from '../../lib/content/oci/digest.ts';
+import { digestOf } from '../../lib/content/oci/reference.ts';
 import { gatherTrust, noTrust } from '../../lib/update/install/agentTrust.ts';
 import { bundleName, SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
 import { requireRoot } from '../support/archive/storeReader.ts';

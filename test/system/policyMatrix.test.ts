@@ -6,7 +6,7 @@ import { openLocalProvider } from '../../lib/bundle/create/localProvider.ts';
 import { identifyBundle } from '../../lib/bundle/open/identity.ts';
 import { openBundle } from '../../lib/bundle/open/open.ts';
 import { verifyBundle } from '../../lib/bundle/verify/verify.ts';
-import { digestOf, type Digest } from '../../lib/content/oci/digest.ts';
+import { digestOf, type Digest } from '../../lib/content/oci/reference.ts';
 import { Credentials } from '../../lib/content/registry/auth/credentials.ts';
 import { MirrorSets } from '../../lib/content/registry/mirrors.ts';
 import { releaseRepository } from '../../lib/content/store/directory.ts';

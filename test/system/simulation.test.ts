@@ -2,7 +2,7 @@ import { copyFile, readFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
-import { digestOf, hexOf, type Digest } from '../../lib/content/oci/digest.ts';
+import { digestOf, hexOf, type Digest } from '../../lib/content/oci/reference.ts';
 import { gatherTrust, noTrust, type AgentTrust } from '../../lib/update/install/agentTrust.ts';
 import type { Phase } from '../../lib/update/record/upgradeBundle.ts';
 import { bundleName, SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';

@@ -101,7 +101,7 @@ async function findClusterNames(
   signal: AbortSignal,
 ): Promise<string[]> {
   const [{ openCluster }, { clusterAccessOptions }, { readArguments }] = await Promise.all([
-    import('../clusterAccess.ts'),
+    import('../access.ts'),
     import('../options.ts'),
     import('../arguments.ts'),
   ]);

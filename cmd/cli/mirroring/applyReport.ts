@@ -1,7 +1,8 @@
 import type { ApplyOutcome } from '#cluster/apply';
-import { formatObjectName } from '#cluster/objects';
+import { formatObjectName, type ObjectReference } from '#cluster/objects';
 import { PluginError } from '#errors';
 import { Lines, listBelow } from '#text';
+import { agentNamespace } from '#update/record';
 import type { Terminal } from '../terminal.ts';
 
 /** The kind of dry run. */
@@ -50,4 +51,14 @@ export function checkOutcomes(outcomes: readonly ApplyOutcome[], dryRun: DryRun)
 /** Returns the suffix for a line of a dry run. */
 export function suffixOf(dryRun: DryRun): string {
   return { none: '', client: ' (dry run)', server: ' (server dry run)' }[dryRun];
+}
+
+/**
+ * Formats the line for an object, in the words of kubectl. Adds its namespace if it is not our own:
+ * `role/oc-upgrade-bundle -n openshift-config-managed created`.
+ */
+export function formatObject(object: ObjectReference, outcome: string, dryRun: DryRun): string {
+  const { namespace = agentNamespace } = object.metadata;
+  const place = namespace === agentNamespace ? '' : ` -n ${namespace}`;
+  return `${formatObjectName(object)}${place} ${outcome}${suffixOf(dryRun)}`;
 }

@@ -9,7 +9,7 @@ import { openAccess } from '../../cli/access.ts';
 import { describeStreams } from '../../cli/bundleFacts.ts';
 import { defineCommand, type Arguments, type CommandSession } from '../../cli/command.ts';
 import { formatFields, formatVolumes, nameReleases } from '../../cli/format.ts';
-import { readImageList } from '../../cli/mirroring/imageList.ts';
+import { readImageList } from '../../cli/mirroring/imageSet.ts';
 import { formatOptionFile } from '../../cli/optionFile.ts';
 import { describePolicies, toPlainPolicies } from '../../cli/trust.ts';
 import { describeCatalogs, toPlainCatalogs } from './catalogs.ts';

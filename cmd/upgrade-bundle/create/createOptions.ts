@@ -2,7 +2,7 @@ import { smallestReportSpace } from '#bundle/metadata';
 import { PluginError } from '#errors';
 import { inGroup, type Arguments } from '../../cli/command.ts';
 import { channelOptions } from '../../cli/mirroring/channelRange.ts';
-import { imageListOption } from '../../cli/mirroring/imageList.ts';
+import { imageListOption } from '../../cli/mirroring/imageSet.ts';
 import {
   bundleFolderOption,
   dryRunOf,

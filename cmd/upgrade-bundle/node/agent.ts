@@ -2,7 +2,7 @@ import { constants, hostname, setPriority } from 'node:os';
 import { mountFolder, pathOnHost } from '#node/machine';
 import { type ServedExecutable, runAgent } from '#update/agent';
 import { executablePort, tokenPath } from '#update/install';
-import { openCluster } from '../../cli/clusterAccess.ts';
+import { openCluster } from '../../cli/access.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { offlineTrustOf } from '../../cli/trust.ts';
 import { parseSize, parseListen, readToken } from '../../cli/values.ts';

@@ -19,7 +19,7 @@ import {
   type ClusterRestore,
   type RestoreStep,
 } from '#update/record';
-import { openCluster } from '../../cli/clusterAccess.ts';
+import { openCluster } from '../../cli/access.ts';
 import { defineCommand } from '../../cli/command.ts';
 import { isDataForm, openEventFormat, breakHanging, formatFields } from '../../cli/format.ts';
 import { clusterAccessOptions, outputOption } from '../../cli/options.ts';

@@ -1,7 +1,7 @@
 import { formatBytes, Lines } from '#text';
 import { phaseOf, type NodeProgress, type UpgradeBundle } from '#update/record';
-import type { Accents } from '../../cli/colors.ts';
 import { breakHanging, formatBar, formatCount, formatFields, formatTable } from '../../cli/format.ts';
+import type { Accents } from '../../cli/terminal.ts';
 import {
   phaseAccents,
   accentOf,

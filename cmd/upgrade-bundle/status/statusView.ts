@@ -16,9 +16,9 @@ import {
   type UpgradeBundle,
   withdrawAbort,
 } from '#update/record';
-import type { Accent, Accents } from '../../cli/colors.ts';
 import type { OptionRecord } from '../../cli/command.ts';
 import { formatCount, formatDuration } from '../../cli/format.ts';
+import type { Accent, Accents } from '../../cli/terminal.ts';
 
 /** What `status` reads from a cluster. All its outputs are made from it. */
 export interface ClusterStatus {

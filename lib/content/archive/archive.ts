@@ -3,7 +3,7 @@ import type { Context } from '#context';
 import { PluginError } from '#errors';
 import { readAhead, readChunks, readFully, readRange, type Piece, type RandomAccess } from '../files/fileRange.ts';
 import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
-import { digestOf, isDigest, type Digest } from '../oci/digest.ts';
+import { digestOf, isDigest, type Digest } from '../oci/reference.ts';
 import { verifyStream, type ContentSource, type LocalContent } from '../store/store.ts';
 import { listEntries, type ArchiveEntry, type TarListing } from './tarListing.ts';
 import { findArchive, openVolume, volumeName, Volumes, type FoundArchive } from './volumes.ts';

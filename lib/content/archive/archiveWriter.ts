@@ -6,7 +6,7 @@ import { PluginError } from '#errors';
 import { describeWriteError } from '../files/disk.ts';
 import { writeFully } from '../files/fileRange.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
-import type { Digest } from '../oci/digest.ts';
+import type { Digest } from '../oci/reference.ts';
 import { type ContentPlace, verifyStream } from '../store/store.ts';
 import { Journal } from './journal.ts';
 import type { PlacedEntry, TarLayout } from './tarLayout.ts';

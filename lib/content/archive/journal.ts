@@ -2,7 +2,7 @@ import { closeSync, constants, ftruncateSync, rmSync, writeSync } from 'node:fs'
 import { describeWriteError } from '../files/disk.ts';
 import { isMissing } from '../files/fileRange.ts';
 import { openRegular, openRegularSync, readWhole } from '../files/smallFile.ts';
-import { isDigest, type Digest } from '../oci/digest.ts';
+import { isDigest, type Digest } from '../oci/reference.ts';
 
 const { O_APPEND, O_CREAT, O_EXCL, O_WRONLY } = constants;
 

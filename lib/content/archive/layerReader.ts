@@ -4,7 +4,7 @@ import { Parser, type ReadEntry } from 'tar';
 import { checkInterrupted, takeTurn, type Context } from '#context';
 import { isPluginError, messageOf, PluginError, type ErrorCode } from '#errors';
 import type { Descriptor } from '../oci/descriptor.ts';
-import { digestOf } from '../oci/digest.ts';
+import { digestOf } from '../oci/reference.ts';
 import type { Layer } from '../store/derivedImage.ts';
 import type { ContentSource } from '../store/store.ts';
 import { layOutTar, type TarEntry } from './tarLayout.ts';

@@ -1,6 +1,6 @@
 import { createHash, type Hash } from 'node:crypto';
 import { PluginError } from '#errors';
-import { digestOf, type Digest } from '../oci/digest.ts';
+import { digestOf, type Digest } from '../oci/reference.ts';
 
 /** Receives the bytes of an archive, part by part. */
 type PartScanner<Part> = (part: Part, chunk: Buffer) => void;

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { isPluginError, PluginError } from '#errors';
 import { shellWord } from '#text';
 import { readFully, type RandomAccess } from '../files/fileRange.ts';
-import { type Digest, isDigest } from '../oci/digest.ts';
+import { type Digest, isDigest } from '../oci/reference.ts';
 import { decodeHeader, isHeader, isZero, quoteEntry, type Refuse, type TarHeader } from './tarHeader.ts';
 import { encodeHeader, endSize, roundToBlock } from './tarLayout.ts';
 

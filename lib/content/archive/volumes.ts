@@ -6,7 +6,7 @@ import type { Context } from '#context';
 import { isPluginError, messageOf, PluginError } from '#errors';
 import { describeReadError, ignoreMissing, type Piece, hashFile } from '../files/fileRange.ts';
 import { RootFolder } from '../files/rootFolder.ts';
-import type { Digest } from '../oci/digest.ts';
+import type { Digest } from '../oci/reference.ts';
 
 /** A file with a part of an archive, or with the whole archive. */
 export interface Volume {

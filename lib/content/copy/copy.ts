@@ -13,7 +13,7 @@ import {
 } from '#errors';
 import { RequestLimiter } from '../http/requestLimiter.ts';
 import { childrenOf, isContainerConfig, isIndex, isManifest, type Descriptor } from '../oci/descriptor.ts';
-import type { Digest } from '../oci/digest.ts';
+import type { Digest } from '../oci/reference.ts';
 import type { StoredManifest, StoredManifests } from '../store/imageGraph.ts';
 import type { ContentSource, ContentStore } from '../store/store.ts';
 

@@ -1,5 +1,5 @@
 import type { Context, TransferEvent } from '#context';
-import type { Digest } from '../oci/digest.ts';
+import type { Digest } from '../oci/reference.ts';
 import { blobsOf, walkManifests, type StoredManifests } from '../store/imageGraph.ts';
 import type { Image } from './copy.ts';
 

@@ -3,7 +3,7 @@ import { constants } from 'node:fs';
 import { open, rename, rm, type FileHandle, copyFile, link, lstat, readdir, symlink, unlink } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { dirname, basename, join } from 'node:path';
-import { digestOf, hexOf } from '../oci/digest.ts';
+import { digestOf, hexOf } from '../oci/reference.ts';
 import { describeWriteError, makeFolders, syncFolder } from './disk.ts';
 import { ignoreMissing } from './fileRange.ts';
 import { isRunning, processNamespace } from './lock.ts';

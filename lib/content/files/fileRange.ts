@@ -4,7 +4,7 @@ import { open, type FileHandle } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { checkInterrupted } from '#context';
 import { isPluginError, messageOf, PluginError } from '#errors';
-import type { Digest } from '../oci/digest.ts';
+import type { Digest } from '../oci/reference.ts';
 
 const chunkSize = 1024 * 1024;
 

@@ -3,7 +3,7 @@ import { lstat, rename, rm } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { PluginError } from '#errors';
 import { count, matches, object, text, type Static } from '#schema';
-import { digestOf, hexOf } from '../oci/digest.ts';
+import { digestOf, hexOf } from '../oci/reference.ts';
 import { describeWriteError } from './disk.ts';
 import { ignoreMissing } from './fileRange.ts';
 import { openRegular, readWhole } from './smallFile.ts';

@@ -1,4 +1,4 @@
-import { hexOf, isDigest, type Digest } from './digest.ts';
+import { hexOf, isDigest, type Digest } from './reference.ts';
 
 /** What is attached to an image: by cosign’s tags, or, as `referrers`, by OCI 1.1. */
 export type AttachmentKind = 'signature' | 'attestation' | 'sbom' | 'referrers';

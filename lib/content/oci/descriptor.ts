@@ -1,7 +1,7 @@
 import vocabulary from 'oci-registry-client/build/common.js';
 import { PluginError } from '#errors';
 import { fieldsOf } from '#fields';
-import { isDigest, type Digest } from './digest.ts';
+import { isDigest, type Digest } from './reference.ts';
 import { parseJson } from './syntax.ts';
 
 /** The media types of image manifests and manifest lists, of Docker and OCI. */

@@ -2,7 +2,7 @@ import { Readable } from 'node:stream';
 import { ignoring, isPluginError, PluginError } from '#errors';
 import { parseAttachmentTag } from '../oci/attachment.ts';
 import { manifestSizeLimit, type Descriptor } from '../oci/descriptor.ts';
-import type { Digest } from '../oci/digest.ts';
+import type { Digest } from '../oci/reference.ts';
 import { readContent, type ContentSource } from '../store/store.ts';
 
 /**

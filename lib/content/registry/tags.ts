@@ -1,8 +1,7 @@
 import { PluginError, isPluginError } from '#errors';
 import { fieldsOf } from '#fields';
 import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
-import type { Digest } from '../oci/digest.ts';
-import type { Reference } from '../oci/reference.ts';
+import type { Digest, Reference } from '../oci/reference.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { errorCodesOf } from './auth/errorBody.ts';
 import type { RegistryRequest } from './authenticatedClient.ts';

@@ -3,7 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Context } from '#context';
 import { isPluginError } from '#errors';
 import { openListener, type Listener } from '../http/listener.ts';
-import { digestOf } from '../oci/digest.ts';
+import { digestOf } from '../oci/reference.ts';
 import { isOwnHost } from './serverRequest.ts';
 
 /** An HTML page, and the data that it reads from the path `data` beside it. */

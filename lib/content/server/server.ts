@@ -10,8 +10,7 @@ import {
   type ServerCertificate,
 } from '../http/listener.ts';
 import { childrenOf, parseManifest, type Descriptor } from '../oci/descriptor.ts';
-import { isDigest, type Digest } from '../oci/digest.ts';
-import { isRepository, isTag } from '../oci/reference.ts';
+import { isDigest, type Digest, isRepository, isTag } from '../oci/reference.ts';
 import { isDamage, readContent, Verifier, type ContentSource, type LocalContent } from '../store/store.ts';
 import { ContentSender, type SendLimits } from './contentSender.ts';
 import { hasToken, isOwnHost, readPage, type Page, parseRange } from './serverRequest.ts';

@@ -1,6 +1,6 @@
 import { timingSafeEqual } from 'node:crypto';
 import { isIP } from 'node:net';
-import { digestOf } from '../oci/digest.ts';
+import { digestOf } from '../oci/reference.ts';
 
 /**
  * Parses a Range header for content of `size` bytes (RFC 9110, section 14). `end` is the first byte after the range.

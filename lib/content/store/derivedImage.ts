@@ -2,7 +2,7 @@ import { Readable } from 'node:stream';
 import { PluginError } from '#errors';
 import { fieldsOf, type Fields } from '#fields';
 import { isIndex, mediaTypes, type Descriptor, type Manifest, parseManifest } from '../oci/descriptor.ts';
-import { type Digest, digestOf } from '../oci/digest.ts';
+import { type Digest, digestOf } from '../oci/reference.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { readContent, readImageManifest, type ContentSource, verifyStream, type LocalContent } from './store.ts';
 

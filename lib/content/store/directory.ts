@@ -15,8 +15,7 @@ import {
 import { describeWriteError, makeFolders, syncFolder } from '../files/disk.ts';
 import { RootFolder, type FolderEntry } from '../files/rootFolder.ts';
 import { childrenOf, isManifest, manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
-import { digestOf, hexOf, isDigest, type Digest } from '../oci/digest.ts';
-import { isRepository, isTag } from '../oci/reference.ts';
+import { digestOf, hexOf, isDigest, type Digest, isRepository, isTag } from '../oci/reference.ts';
 import { verifyStream, type ContentPlace, type ContentStore, type LocalContent } from './store.ts';
 
 /** Options of Directory, all off by default. */

@@ -9,7 +9,7 @@ import {
   type Manifest,
   mediaTypes,
 } from '../oci/descriptor.ts';
-import { digestOf, type Digest } from '../oci/digest.ts';
+import { digestOf, type Digest } from '../oci/reference.ts';
 import { parseJson } from '../oci/syntax.ts';
 import { readContent, type ContentSource } from './store.ts';
 

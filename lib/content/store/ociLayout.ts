@@ -3,7 +3,7 @@ import type { Context } from '#context';
 import { PluginError } from '#errors';
 import { RootFolder } from '../files/rootFolder.ts';
 import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
-import { hexOf, isDigest, type Digest } from '../oci/digest.ts';
+import { hexOf, isDigest, type Digest } from '../oci/reference.ts';
 import { verifyStream, type ContentSource } from './store.ts';
 
 /** The name of the file that marks a folder as an image layout (OCI image-spec). */

@@ -3,7 +3,7 @@ import { pipeline, Transform, type Readable } from 'node:stream';
 import { isPluginError, PluginError } from '#errors';
 import type { Piece } from '../files/fileRange.ts';
 import { manifestSizeLimit, parseManifest, type Descriptor, type Manifest } from '../oci/descriptor.ts';
-import type { Digest } from '../oci/digest.ts';
+import type { Digest } from '../oci/reference.ts';
 
 /**
  * The content of one repository, for reading. Implemented by Registry, Directory and Archive. Each is opened with a

@@ -1,9 +1,8 @@
 import type { CopiedImages, CopyGuard } from '#content/copy';
 import { RequestLimiter } from '#content/http';
 import { walkManifests, type ContentStore, Directory } from '#content/store';
-import type { Context } from '#context';
+import { type Context, awaitDone } from '#context';
 import { isPluginError, PluginError } from '#errors';
-import { awaitDone } from '#waiting';
 import { checkNoRun } from './pruneRecord.ts';
 
 /** The largest number of pages of tags to read. */

@@ -17,8 +17,7 @@ import { checkLeftOut, checkNode, type NodeKnowledge } from '../nodes/nodeCheck.
 import { unpackedFactor } from '../nodes/nodeDisks.ts';
 import { checkSitePins, losesOnlyOwnPins, pinnedOf } from '../nodes/pinnedImageSets.ts';
 import { checkAcknowledgements } from './acknowledgements.ts';
-import { checkPullAdmission } from './admissionCheck.ts';
-import { checkAgentImage } from './agentImage.ts';
+import { checkPullAdmission, checkAgentImage } from './admissionCheck.ts';
 import { checkCertificates, checkSigningRequests } from './certificateCheck.ts';
 import { checkCapacity, checkDrains } from './drainCheck.ts';
 import { checkDrills } from './drillRecord.ts';

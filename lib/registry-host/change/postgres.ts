@@ -1,7 +1,7 @@
 import { createReadStream } from 'node:fs';
+import { awaitDone } from '#context';
 import { ignoring, isPluginError, PluginError } from '#errors';
 import type { HostCommands } from '#node/machine';
-import { awaitDone } from '#waiting';
 import { requireAccount, type PostgresAccount } from './migrationPlan.ts';
 import type { ExecutionRequest } from './openRegistry.ts';
 import { readDump } from './sqliteImport.ts';

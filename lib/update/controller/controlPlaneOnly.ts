@@ -6,7 +6,7 @@ import { clearCondition, falseCondition, listNames, type BundleCondition } from 
 import { nextHop, withPhase } from '../record/extraImages.ts';
 import { type UpgradeBundle, resumeAnnotation, type HopProgress } from '../record/upgradeBundle.ts';
 import { isPaused } from './pauses.ts';
-import type { Step } from './step.ts';
+import type { Step } from './statusWriter.ts';
 
 const controlPlane = ['master', 'arbiter'];
 

@@ -40,8 +40,8 @@ import {
 import { findGoneStreams } from './osImageStream.ts';
 import { pauseNodeChanges, restoreNodeChanges, restorePools } from './pauses.ts';
 import type { Site } from './readiness.ts';
-import { RecordWriter } from './recordWriter.ts';
 import { takeStep } from './rolloutStep.ts';
+import { RecordWriter } from './statusWriter.ts';
 
 const config = 'config.openshift.io/v1';
 const machines = 'machineconfiguration.openshift.io/v1';

@@ -1,12 +1,26 @@
+import type { StoredObject } from '#cluster/objects';
 import { readClusterVersion } from '#cluster/version';
 import { signatureManifests } from '#config/signatures';
+import { parseDigest, digestIn } from '#content/oci';
 import { fieldsOf, listOf } from '#fields';
-import { servesPins } from '#readiness/nodes';
+import { keptBackups } from '#node/clusterBackup';
+import {
+  servesPins,
+  isSameSet,
+  listUnpinnable,
+  makePinnedImageSets,
+  readPinState,
+  type PinState,
+  readNode,
+  isControlPlane,
+} from '#readiness/nodes';
 import { takesLocalSystem } from '#readiness/preflight';
 import { type BundleFacts, formatOutline } from '../record/bundleFacts.ts';
 import { hasRunSince, isInstalled, isRefused, isRequested, readPercent } from '../record/bundleRecord.ts';
 import { clearCondition, falseCondition, listNames, type BundleCondition } from '../record/conditions.ts';
 import { describeExtras, nextHop, planHops } from '../record/extraImages.ts';
+import { isRecentBackup } from '../record/nodeReport.ts';
+import { readRendered } from '../record/poolRollout.ts';
 import {
   abortAnnotation,
   hasEnded,
@@ -14,8 +28,8 @@ import {
   summarizeNodes,
   type NodeProgress,
   type Phase,
+  type UpgradeBundleStatus,
 } from '../record/upgradeBundle.ts';
-import { awaitBackup } from './backup.ts';
 import {
   describePausedPools,
   isWorkerPool,
@@ -32,9 +46,8 @@ import type { Observation } from './observation.ts';
 import { acknowledge, findObstacle } from './obstacle.ts';
 import { listNeedingStreams, supplyStreams } from './osImageStream.ts';
 import { isPaused, pausePools, restorePools } from './pauses.ts';
-import { applySets, pinImages } from './pinning.ts';
 import { readFeatureSet, type Site } from './readiness.ts';
-import type { Step } from './step.ts';
+import type { Step } from './statusWriter.ts';
 import { readProgress, requestUpdate } from './updateRequest.ts';
 import { findClosedWindow } from './windowGate.ts';
 
@@ -317,4 +330,101 @@ function stay({ bundle }: Observation, ...conditions: BundleCondition[]): Step {
 
 function updated(reason: string, message: string): BundleCondition {
   return falseCondition('Updated', reason, message);
+}
+
+/** The observations that pinning needs. */
+type Pinnable = Pick<Observation, 'cluster' | 'bundle' | 'site' | 'load' | 'facts'>;
+
+/**
+ * Pins the images by PinnedImageSets. If the cluster does not serve that kind, checks whether the agents have pinned
+ * them.
+ */
+async function pinImages(observation: Pinnable): Promise<BundleCondition> {
+  const waiting = (reason: string, message: string) => falseCondition('Pinned', reason, message);
+  if (!(await servesPins(observation.cluster))) {
+    const unpinnedNodes = observation.load.nodes.filter(({ phase }) => phase !== 'Pinned').map(({ name }) => name);
+    if (unpinnedNodes.length > 0) return waiting('Pinning', `images are not pinned yet on ${listNames(unpinnedNodes)}`);
+    return { type: 'Pinned', status: 'True', reason: 'PinnedByAgents', message: 'all nodes have pinned all images' };
+  }
+  const facts = await observation.facts();
+  if (!facts) return waiting('NotFound', 'the node of the controller has no verified bundle yet');
+  const { waiting: waitingNodes, unreported, failures } = await applySets(observation, facts);
+  if (failures.length > 0) return waiting('PinningFailed', listNames(failures, '; '));
+  const silent = unreported.filter((name) => waitingNodes.includes(name));
+  const silence =
+    silent.length === 0
+      ? ''
+      : `; the machine config daemon has not reported about these sets on ${listNames(silent)}: oc -n openshift-machine-config-operator get pods -o wide`;
+  if (waitingNodes.length > 0)
+    return waiting('Pinning', `images are not pinned yet on ${listNames(waitingNodes)}${silence}`);
+  const unpinnable = listUnpinnable(facts.metadata.images);
+  const but = unpinnable.length > 0 ? `, except names that no PinnedImageSet accepts: ${listNames(unpinnable)}` : '';
+  return { type: 'Pinned', status: 'True', reason: 'Pinned', message: `all nodes have pinned all images${but}` };
+}
+
+/** Applies the PinnedImageSets of a bundle if they differ, and reads the progress of the nodes. */
+async function applySets({ cluster, bundle, site, load: state }: Pinnable, facts: BundleFacts): Promise<PinState> {
+  const { release, images } = facts.metadata;
+  // The sets of the release before stay until the next update has begun, so each of several releases has its own.
+  const digest = facts.hops ? parseDigest(digestIn(release)) : facts.digest;
+  const desiredSets = makePinnedImageSets({ name: bundle.metadata.name, digest, release, images }, site.pools);
+  const setsByName = new Map(site.pinnedSets.map((set) => [set.metadata.name, set]));
+  const sets: StoredObject[] = [];
+  for (const set of desiredSets) {
+    const present = setsByName.get(set.metadata.name);
+    sets.push(isSameSet(set, present) ? present : await cluster.apply(set, { manager: 'controller', force: true }));
+  }
+  return readPinState(
+    sets,
+    site.pools,
+    site.poolNodes,
+    state.nodes.map(({ name }) => name),
+  );
+}
+
+/** The backup before an update: its condition, the node that makes it, and the backups for the record. */
+export interface BackupState {
+  readonly condition: BundleCondition;
+  readonly backupNode?: string;
+  readonly backups?: UpgradeBundleStatus['backups'];
+}
+
+/**
+ * Has the agent of a control plane node back up etcd before an update, unless `spec.backup` is `off`. The condition is
+ * true when the agent reports a checked backup of the running version. Another node makes it only if the node is gone,
+ * not ready or silent, so that backups of several updates are in one place.
+ */
+export function awaitBackup({ bundle, site, reports }: Observation): BackupState {
+  const { backups = [], backupNode } = bundle.status ?? {};
+  if (bundle.spec.backup === 'off') {
+    const words = 'spec.backup is off: there is no backup of this update';
+    return { condition: falseCondition('BackedUp', 'Off', words) };
+  }
+  const able = site.nodes
+    .map(readNode)
+    .filter((node) => isControlPlane(node) && node.ready && reports.get(node.name)?.isRecent)
+    .map(({ name }) => name)
+    .sort();
+  const node = [backupNode, backups.at(-1)?.node].find((name) => name !== undefined && able.includes(name)) ?? able[0];
+  if (node === undefined) {
+    const words = 'no control plane node that is ready has an agent that reports, to back up etcd before the update';
+    return { condition: falseCondition('BackedUp', 'NoNode', words) };
+  }
+  const { version } = readClusterVersion(site.clusterVersion);
+  const { made, failure } = reports.get(node)?.backup ?? {};
+  if (made?.version === version && isRecentBackup(made)) {
+    const message = `etcd and the static pods of ${version} are in ${made.path} on ${node}${made.copy === undefined ? '' : `, and in ${made.copy}`}`;
+    const pools = site.pools.map(({ metadata, status }) => [metadata.name, readRendered(status)] as const);
+    const otherBackups = backups.filter(({ path }) => path !== made.path);
+    const entry = { node, ...made, pools: pools.map(([name, config]) => ({ name, config })) };
+    return {
+      condition: { type: 'BackedUp', status: 'True', reason: 'BackedUp', message },
+      backups: [...otherBackups, entry].slice(-keptBackups),
+    };
+  }
+  const condition =
+    failure === undefined
+      ? falseCondition('BackedUp', 'BackingUp', `${node} backs up etcd and the static pods of ${version}`)
+      : falseCondition('BackedUp', 'BackupFailed', `${node} cannot back up etcd before the update: ${failure}`);
+  return { condition, backupNode: node };
 }

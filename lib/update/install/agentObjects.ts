@@ -33,7 +33,7 @@ import {
   type ExecutableRecords,
 } from './agentScript.ts';
 import { describeTrust, keysAnnotation, noTrust, type AgentTrust } from './agentTrust.ts';
-import { recordVersion } from './agentVersion.ts';
+import { recordVersion } from './executable.ts';
 import { agentLabels, metricsArgument, metricsIngress, metricsPort, metricsPortName } from './metricsObjects.ts';
 import { pullPolicyAdmission, type AdmissionMode } from './pullPolicyAdmission.ts';
 

@@ -6,7 +6,7 @@ import { loadKeyring, parseFingerprint, redHatReleaseKey, fingerprintOf, collect
 import { shellWord } from '#text';
 import { agentSet } from './agentSurvey.ts';
 import { noTrust, readTrust, trustArguments, type AgentTrust, type WantedTrust } from './agentTrust.ts';
-import { readAgentVersion } from './agentVersion.ts';
+import { readAgentVersion } from './executable.ts';
 
 /**
  * Checks that the agents of a cluster would trust a bundle that the user allows with `trust`. Only warns if there is no

@@ -10,11 +10,10 @@ import {
 import type { Cluster } from '#cluster/client';
 import { type ObjectReference, listServed } from '#cluster/objects';
 import type { Written, KubernetesObject } from '#config/manifest';
-import type { Context } from '#context';
+import type { Context, WaitOptions } from '#context';
 import { isPluginError, PluginError, nameSome } from '#errors';
 import { fieldsOf, textOf } from '#fields';
 import { checkImageRetention } from '#readiness/nodes';
-import type { WaitOptions } from '#waiting';
 import { metricsToken } from '../agent/agentMetrics.ts';
 import { awaitMirrors, installMirror, type MirrorChoice } from '../mirror/mirrorInstallation.ts';
 import { agentNamespace } from '../record/upgradeBundle.ts';

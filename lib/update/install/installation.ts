@@ -17,8 +17,7 @@ import { isOlder } from '#release/version';
 import { agentObjects, type AgentOptions } from './agentObjects.ts';
 import { agentSet } from './agentSurvey.ts';
 import { compareTrust, gatherTrust, noTrust, readTrust, type WantedTrust } from './agentTrust.ts';
-import { readAgentVersion } from './agentVersion.ts';
-import type { Executable } from './executable.ts';
+import { readAgentVersion, type Executable } from './executable.ts';
 import { serviceMonitor, serviceMonitorKind } from './metricsObjects.ts';
 import type { AdmissionMode } from './pullPolicyAdmission.ts';
 

@@ -1,11 +1,10 @@
 import { type ApplyOptions, deleteObjects, applyObjects, type AppliedObject } from '#cluster/apply';
 import type { Cluster } from '#cluster/client';
 import { isSelected, type StoredObject, referenceOf, type ObjectReference, readMatching } from '#cluster/objects';
-import type { Context } from '#context';
+import type { Context, WaitOptions } from '#context';
 import { PluginError } from '#errors';
 import { fieldsAt, listOf, textOf } from '#fields';
 import { retention, poolRoles, roleLabel, selectorOf } from '#readiness/nodes';
-import type { WaitOptions } from '#waiting';
 import {
   awaitThat,
   disruptionPolicy,

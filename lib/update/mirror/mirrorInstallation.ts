@@ -3,14 +3,13 @@ import type { Cluster } from '#cluster/client';
 import { describeFinding } from '#cluster/finding';
 import type { ObjectReference, StoredObject } from '#cluster/objects';
 import type { Written, KubernetesObject } from '#config/manifest';
-import type { Context } from '#context';
+import type { Context, WaitOptions } from '#context';
 import { nameSome, PluginError } from '#errors';
 import { fieldsAt, listOf, textOf } from '#fields';
 import type { ImageConfig } from '#mirroring/mirror';
 import { registriesFile } from '#node/machine';
 import { readConfigFile } from '#readiness/nodes';
 import { readPodTemplate } from '#readiness/preflight';
-import type { WaitOptions } from '#waiting';
 import type { MirrorContent } from '../record/mirrorContent.ts';
 import { listMirrorStates } from '../record/nodeReport.ts';
 import {

@@ -4,11 +4,10 @@ import { conditionsOf, type StoredObject } from '#cluster/objects';
 import { type ClusterVersionPatch, clusterVersionReference } from '#cluster/version';
 import type { MergePatch } from '#config/manifest';
 import { hexOf, type Digest, digestIn } from '#content/oci';
-import type { Context } from '#context';
+import { type Context, awaitDone, type WaitOptions } from '#context';
 import { ignoring, isPluginError, PluginError } from '#errors';
 import { fieldsOf, withoutAbsent, fieldsAt, listOf, textOf, type Fields } from '#fields';
 import { shellCommand } from '#text';
-import { awaitDone, type WaitOptions } from '#waiting';
 import {
   abortAnnotation,
   activeBundle,

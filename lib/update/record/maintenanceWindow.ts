@@ -1,5 +1,5 @@
+import { readDuration } from '#context';
 import { PluginError } from '#errors';
-import { readDuration } from '#waiting';
 
 /**
  * Weekly windows in which updates may start: `Sat 22:00-04:00 Europe/Berlin`, `Mon-Fri,Sun 01:00-05:00 UTC`, `daily …`.

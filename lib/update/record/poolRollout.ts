@@ -1,12 +1,11 @@
 import type { Cluster } from '#cluster/client';
 import { conditionsOf, type StoredObject } from '#cluster/objects';
 import type { WrittenAs } from '#config/manifest';
-import type { Context } from '#context';
+import { type Context, awaitDone, type WaitOptions } from '#context';
 import { PluginError } from '#errors';
 import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
 import { describeDegraded } from '#readiness/preflight';
 import { isOlder } from '#release/version';
-import { awaitDone, type WaitOptions } from '#waiting';
 
 /** The object with the node disruption policies: the effect of a changed file on a node. */
 export const disruptionPolicy = {

@@ -3,7 +3,7 @@ import { settleTasks, gatherContents, type FetchTask } from '../../../lib/bundle
 import type { ReleaseProvider } from '../../../lib/bundle/create/releaseProvider.ts';
 import { type BundleImage } from '../../../lib/bundle/metadata/images.ts';
 import { mediaTypes } from '../../../lib/content/oci/descriptor.ts';
-import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import type { Context, TransferEvent } from '../../../lib/context.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';

@@ -5,7 +5,7 @@ import type { BundleMetadata } from '../../../lib/bundle/metadata/metadata.ts';
 import { openComplete } from '../../../lib/bundle/open/deltaBase.ts';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { formatSiteReport, type SiteReport } from '../../../lib/config/siteReport.ts';
-import { hexOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { hexOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import { exportPublicKey } from '../../../lib/release/sigstore/envelope.ts';
 import { requireRoot, storageIn } from '../../support/archive/storeReader.ts';
 import { openWorkshop, runProgram, type Workshop } from '../../support/content/creation.ts';

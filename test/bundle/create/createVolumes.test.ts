@@ -4,7 +4,7 @@ import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import type { BundleMetadata } from '../../../lib/bundle/metadata/metadata.ts';
 import { Archive } from '../../../lib/content/archive/archive.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import {
   blobBytes,
   expectFailure,

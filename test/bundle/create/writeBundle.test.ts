@@ -8,7 +8,7 @@ import { type MetadataFacts, parseMetadata } from '../../../lib/bundle/metadata/
 import { ArchiveWriter } from '../../../lib/content/archive/archiveWriter.ts';
 import type { TarLayout } from '../../../lib/content/archive/tarLayout.ts';
 import { mediaTypes, parseManifest } from '../../../lib/content/oci/descriptor.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { openProvider } from '../../support/content/provider.ts';

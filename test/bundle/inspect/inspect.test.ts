@@ -6,7 +6,7 @@ import { inspectBundle, type InspectedImage, type Inspection } from '../../../li
 import { encodeMetadata, type BundleMetadata } from '../../../lib/bundle/metadata/metadata.ts';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { childrenOf, isManifest, parseManifest } from '../../../lib/content/oci/descriptor.ts';
-import type { Digest } from '../../../lib/content/oci/digest.ts';
+import type { Digest } from '../../../lib/content/oci/reference.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { runProgram } from '../../support/content/creation.ts';
 import { makeContext } from '../../support/context.ts';

@@ -5,7 +5,7 @@ import {
   parseMetadata,
   type BundleMetadata,
 } from '../../../lib/bundle/metadata/metadata.ts';
-import type { Digest } from '../../../lib/content/oci/digest.ts';
+import type { Digest } from '../../../lib/content/oci/reference.ts';
 import { isPluginError } from '../../../lib/errors.ts';
 
 const digest: Digest = `sha256:${'a'.repeat(64)}`;

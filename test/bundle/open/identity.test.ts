@@ -3,7 +3,7 @@ import { appendFile, copyFile, readFile, rename, rm, writeFile } from 'node:fs/p
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import { identifyBundle, type BundleIdentity } from '../../../lib/bundle/open/identity.ts';
-import { hexOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { hexOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { digestOfFile } from '../../support/content/creation.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';

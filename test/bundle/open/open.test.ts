@@ -8,7 +8,7 @@ import { openLocalProvider } from '../../../lib/bundle/create/localProvider.ts';
 import { metadataPath } from '../../../lib/bundle/metadata/metadata.ts';
 import type { BundlePart } from '../../../lib/bundle/open/bundle.ts';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
-import { hexOf, digestOf, isDigest } from '../../../lib/content/oci/digest.ts';
+import { hexOf, digestOf, isDigest } from '../../../lib/content/oci/reference.ts';
 import { Credentials } from '../../../lib/content/registry/auth/credentials.ts';
 import { MirrorSets } from '../../../lib/content/registry/mirrors.ts';
 import { readContent } from '../../../lib/content/store/store.ts';

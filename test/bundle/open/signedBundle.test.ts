@@ -4,7 +4,7 @@ import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import type { VerifyTrust } from '../../../lib/bundle/open/signatureCheck.ts';
 import { checkSigned } from '../../../lib/bundle/open/signedBundle.ts';
-import { hexOf } from '../../../lib/content/oci/digest.ts';
+import { hexOf } from '../../../lib/content/oci/reference.ts';
 import type { Context } from '../../../lib/context.ts';
 import type { SignedRelease } from '../../../lib/release/load.ts';
 import { repack, type UnpackedBundle } from '../../support/archive/repack.ts';

@@ -8,7 +8,7 @@ import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { findSplit } from '../../../lib/bundle/open/split.ts';
 import { verifyBundle, type VerifyReport } from '../../../lib/bundle/verify/verify.ts';
 import { volumeName } from '../../../lib/content/archive/volumes.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { readContent } from '../../../lib/content/store/store.ts';
 import { repack } from '../../support/archive/repack.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';

@@ -7,7 +7,7 @@ import { openRemoteTar } from '../../../lib/bundle/open/openTar.ts';
 import { verifyBundle, type VerifyReport } from '../../../lib/bundle/verify/verify.ts';
 import { Archive, type ArchiveFile } from '../../../lib/content/archive/archive.ts';
 import { endSize, roundToBlock } from '../../../lib/content/archive/tarLayout.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { checkBundleDigest } from '../../../lib/node/transfer/replica.ts';
 import { gatherFacts } from '../../../lib/update/record/bundleFacts.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';

@@ -5,7 +5,7 @@ import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { openTar } from '../../../lib/bundle/open/openTar.ts';
 import { scanContent, type ScannedContent } from '../../../lib/bundle/verify/scan.ts';
 import { DigestThread } from '../../../lib/content/archive/digestThread.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { repack, rewrite } from '../../support/archive/repack.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';

@@ -13,7 +13,7 @@ import { mirrorSetManifest } from '../../../lib/config/mirrorSets.ts';
 import { updateServiceManifests } from '../../../lib/config/updateService.ts';
 import { Archive } from '../../../lib/content/archive/archive.ts';
 import { mediaTypes } from '../../../lib/content/oci/descriptor.ts';
-import { digestOf, hexOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { digestOf, hexOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import { directoryLock } from '../../../lib/content/store/directory.ts';
 import { repack, rewrite, type UnpackedBundle } from '../../support/archive/repack.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';

@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import { applyManifests, type ApplyOptions } from '../../../lib/cluster/apply/apply.ts';
 import { formatManifest, type ConfigManifest, type KubernetesObject } from '../../../lib/config/manifest.ts';
 import { signatureConfigMap, signatureLabel } from '../../../lib/config/signatures.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { updateServiceKind } from '../../fakes/kubernetes/apiKinds.ts';
 import { startApiServer, type ApiServerOptions, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';

@@ -3,7 +3,7 @@ import { expect } from 'chai';
 import { findDifferences, mergeManifest } from '../../../lib/cluster/apply/difference.ts';
 import type { StoredObject } from '../../../lib/cluster/objects/storedObject.ts';
 import { signatureConfigMap } from '../../../lib/config/signatures.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 
 const stored = (fields: object, metadata: object = {}): StoredObject => ({
   apiVersion: 'v1',

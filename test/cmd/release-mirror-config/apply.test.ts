@@ -4,7 +4,7 @@ import { dirname } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { expect } from 'chai';
 import { parse } from 'yaml';
-import { hexOf } from '../../../lib/content/oci/digest.ts';
+import { hexOf } from '../../../lib/content/oci/reference.ts';
 import { updateServiceKind } from '../../fakes/kubernetes/apiKinds.ts';
 import { startApiServer, type ApiServerOptions, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { ImportingServer } from '../../fakes/kubernetes/importingServer.ts';

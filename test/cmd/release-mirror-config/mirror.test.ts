@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { parse } from 'yaml';
 import { signatureConfigMap } from '../../../lib/config/signatures.ts';
-import { hexOf, isDigest, type Digest } from '../../../lib/content/oci/digest.ts';
+import { hexOf, isDigest, type Digest } from '../../../lib/content/oci/reference.ts';
 import { shellWord } from '../../../lib/text.ts';
 import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { blobBytes, openWorkshop, type Workshop } from '../../support/content/creation.ts';

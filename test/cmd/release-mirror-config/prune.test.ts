@@ -1,7 +1,6 @@
 import { cp, readdir, rm, writeFile } from 'node:fs/promises';
 import { expect } from 'chai';
-import type { Digest } from '../../../lib/content/oci/digest.ts';
-import { digestIn } from '../../../lib/content/oci/reference.ts';
+import { type Digest, digestIn } from '../../../lib/content/oci/reference.ts';
 import { Directory, releaseRepository } from '../../../lib/content/store/directory.ts';
 import { writeRecord } from '../../../lib/mirroring/prune/pruneRecord.ts';
 import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { startChangeProxy } from '../../support/changeProxy.ts';
 import { addRelease, openWorkshop, runExecutable, type Workshop } from '../../support/content/creation.ts';
 import { useDockerRegistry } from '../../support/dockerRegistry.ts';

@@ -1,8 +1,7 @@
 import { cp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
-import { digestIn } from '../../../lib/content/oci/reference.ts';
+import { digestOf, digestIn } from '../../../lib/content/oci/reference.ts';
 import { startChangeProxy } from '../../support/changeProxy.ts';
 import { addRelease, openWorkshop, runExecutable, type Workshop } from '../../support/content/creation.ts';
 import { useDockerRegistry } from '../../support/dockerRegistry.ts';

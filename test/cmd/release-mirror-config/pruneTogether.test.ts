@@ -2,7 +2,7 @@ import { readdir } from 'node:fs/promises';
 import { expect } from 'chai';
 import { openAccess } from '../../../cmd/cli/access.ts';
 import { takeLock } from '../../../lib/content/files/lock.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { Registries } from '../../../lib/content/registry/registries.ts';
 import { writeRecord } from '../../../lib/mirroring/prune/pruneRecord.ts';
 import { startRegistry } from '../../fakes/registry/registry.ts';

@@ -1,6 +1,6 @@
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { expect } from 'chai';
-import { hexOf } from '../../../lib/content/oci/digest.ts';
+import { hexOf } from '../../../lib/content/oci/reference.ts';
 import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { openWorkshop, runExecutable, sign, type Workshop } from '../../support/content/creation.ts';
 import { startDockerRegistry } from '../../support/dockerRegistry.ts';

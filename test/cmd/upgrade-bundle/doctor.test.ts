@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { createMessage, sign } from 'openpgp';
 import type { Diagnosis } from '../../../cmd/upgrade-bundle/doctor.ts';
-import { recordVersion } from '../../../lib/update/install/agentVersion.ts';
+import { recordVersion } from '../../../lib/update/install/executable.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';
 import { executeProgram } from '../../support/program/execution.ts';

@@ -2,7 +2,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { parse, stringify } from 'yaml';
-import type { LintResult } from '../../../lib/readiness/lint/lintResult.ts';
+import type { LintResult } from '../../../lib/readiness/lint/lint.ts';
 import { startRegistry } from '../../fakes/registry/registry.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { executeProgram, type Execution } from '../../support/program/execution.ts';

@@ -1,7 +1,7 @@
 import { copyFile, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { hexOf } from '../../../lib/content/oci/digest.ts';
+import { hexOf } from '../../../lib/content/oci/reference.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';

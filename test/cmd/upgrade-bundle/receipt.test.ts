@@ -3,7 +3,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { openReceipt, readSigningKey, signReceipt } from '../../../lib/bundle/verify/receipt.ts';
-import { hexOf } from '../../../lib/content/oci/digest.ts';
+import { hexOf } from '../../../lib/content/oci/reference.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { executeProgram, type Execution } from '../../support/program/execution.ts';
 import { failureOf } from '../../support/program/failure.ts';

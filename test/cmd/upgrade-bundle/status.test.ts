@@ -1,7 +1,7 @@
 import { copyFile, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
-import { hexOf } from '../../../lib/content/oci/digest.ts';
+import { hexOf } from '../../../lib/content/oci/reference.ts';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import { gatherTrust, noTrust, type AgentTrust } from '../../../lib/update/install/agentTrust.ts';
 import { formatNodeReport } from '../../../lib/update/record/nodeReport.ts';

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { Chalk } from 'chalk';
-import { paint } from '../../../cmd/cli/colors.ts';
+import { paint } from '../../../cmd/cli/terminal.ts';
 import { formatStatus, type StatusText } from '../../../cmd/upgrade-bundle/status/statusText.ts';
 import { Lines } from '../../../lib/text.ts';
 import type { NodeProgress, UpgradeBundle } from '../../../lib/update/record/upgradeBundle.ts';

@@ -7,7 +7,7 @@ import { expect } from 'chai';
 import { formatMetadata, metadataPath } from '../../../lib/bundle/metadata/metadata.ts';
 import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
 import { layOutTar } from '../../../lib/content/archive/tarLayout.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { rewrite } from '../../support/archive/repack.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { executableOf } from '../../support/program/executables.ts';

@@ -7,7 +7,7 @@ import { expect } from 'chai';
 import { Header, Pax } from 'tar';
 import { Archive } from '../../../lib/content/archive/archive.ts';
 import { layOutTar, type TarEntry } from '../../../lib/content/archive/tarLayout.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { entriesOf, makeTarFile, writeTar } from '../../support/archive/archive.ts';
 import { makeContext } from '../../support/context.ts';
 import { requirePeer, runSuccessfully } from '../../support/peers.ts';

@@ -17,7 +17,7 @@ import {
   Volumes,
 } from '../../../lib/content/archive/volumes.ts';
 import { readPieces, writePieces } from '../../../lib/content/files/fileRange.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { openLocation, parseLocation } from '../../../lib/content/store/location.ts';
 import { entriesOf, makeTarFile, withoutContent } from '../../support/archive/archive.ts';
 import { makeContext } from '../../support/context.ts';

@@ -5,7 +5,7 @@ import { expect } from 'chai';
 import type { Image } from '../../../lib/content/copy/copy.ts';
 import { keepAttachments } from '../../../lib/content/copy/keepAttachments.ts';
 import { mediaTypes, parseManifest, type Descriptor } from '../../../lib/content/oci/descriptor.ts';
-import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import { Directory } from '../../../lib/content/store/directory.ts';
 import { startRegistry } from '../../fakes/registry/registry.ts';
 import { openWorkshop, runProgram, type Workshop } from '../../support/content/creation.ts';

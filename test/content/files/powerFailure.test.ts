@@ -7,7 +7,7 @@ import { prepareSidecars } from '../../../lib/bundle/open/sidecars.ts';
 import { ArchiveWriter } from '../../../lib/content/archive/archiveWriter.ts';
 import { layOutTar } from '../../../lib/content/archive/tarLayout.ts';
 import { writeAtomically } from '../../../lib/content/files/atomicWrite.ts';
-import { digestOf, hexOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf, hexOf } from '../../../lib/content/oci/reference.ts';
 import { Directory } from '../../../lib/content/store/directory.ts';
 import { ForgetfulDisk } from '../../fakes/files/forgetfulDisk.ts';
 import { entriesOf, makeTarFile, withoutContent } from '../../support/archive/archive.ts';

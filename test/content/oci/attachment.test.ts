@@ -5,7 +5,7 @@ import {
   countAttachments,
   parseAttachmentTag,
 } from '../../../lib/content/oci/attachment.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 
 describe('the tags of attachments', () => {
   const digest = digestOf('image');

@@ -2,7 +2,7 @@ import { mock } from 'node:test';
 import { expect } from 'chai';
 import { Certificates } from '../../../lib/content/http/certificates.ts';
 import { Connections } from '../../../lib/content/http/connections.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { downloadInto } from '../../../lib/content/registry/download.ts';
 import { Registry } from '../../../lib/content/registry/registry.ts';
 import { Transport } from '../../../lib/content/registry/transport.ts';

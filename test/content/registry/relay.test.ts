@@ -2,7 +2,7 @@ import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { expect } from 'chai';
 import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { DestinationError, relayInto, type RelaySource } from '../../../lib/content/registry/relay.ts';
 import { verifyStream } from '../../../lib/content/store/store.ts';
 import { PluginError } from '../../../lib/errors.ts';

@@ -9,7 +9,7 @@ import { mock } from 'node:test';
 import { expect } from 'chai';
 import { Certificates } from '../../../lib/content/http/certificates.ts';
 import { Connections, type ConnectionsOptions } from '../../../lib/content/http/connections.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { Credentials } from '../../../lib/content/registry/auth/credentials.ts';
 import { Tokens } from '../../../lib/content/registry/auth/tokens.ts';
 import type { RegistryRequest } from '../../../lib/content/registry/authenticatedClient.ts';

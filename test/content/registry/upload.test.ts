@@ -4,7 +4,7 @@ import { expect } from 'chai';
 import { Certificates } from '../../../lib/content/http/certificates.ts';
 import { Connections } from '../../../lib/content/http/connections.ts';
 import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { Credentials } from '../../../lib/content/registry/auth/credentials.ts';
 import { Tokens } from '../../../lib/content/registry/auth/tokens.ts';
 import { Registry } from '../../../lib/content/registry/registry.ts';

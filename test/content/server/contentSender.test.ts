@@ -9,7 +9,7 @@ import { buffer } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { readChunks } from '../../../lib/content/files/fileRange.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { ContentSender, type ReadPart } from '../../../lib/content/server/contentSender.ts';
 import { makeAuthority } from '../../support/certificates.ts';
 import { failureOf } from '../../support/program/failure.ts';

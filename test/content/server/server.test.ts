@@ -9,7 +9,7 @@ import { buffer } from 'node:stream/consumers';
 import { promisify } from 'node:util';
 import { expect } from 'chai';
 import { mediaTypes } from '../../../lib/content/oci/descriptor.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { serveContent, type ContentServer, type StreamLimits } from '../../../lib/content/server/server.ts';
 import { Directory } from '../../../lib/content/store/directory.ts';
 import type { ContentSource, LocalContent } from '../../../lib/content/store/store.ts';

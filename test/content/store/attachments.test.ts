@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import type { ReleaseProvider } from '../../../lib/bundle/create/releaseProvider.ts';
-import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import { ImageGraphReader, type ImageGraph } from '../../../lib/content/store/imageGraph.ts';
 import { repositoryOf, startRegistry, type RegistryOptions, type TestRegistry } from '../../fakes/registry/registry.ts';
 import { TestContent } from '../../support/content/image.ts';

@@ -3,7 +3,7 @@ import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { expect } from 'chai';
 import { mediaTypes, type Descriptor } from '../../../lib/content/oci/descriptor.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { readContent, type ContentSource, type ContentStore } from '../../../lib/content/store/store.ts';
 import type { Context } from '../../../lib/context.ts';
 import { emptyContent, readBody, repositoryOf, type RegistryContent } from '../../fakes/registry/content.ts';

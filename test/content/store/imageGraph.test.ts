@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream';
 import { expect } from 'chai';
 import { mediaTypes, parseManifest, type Descriptor } from '../../../lib/content/oci/descriptor.ts';
-import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import { Directory } from '../../../lib/content/store/directory.ts';
 import { blobsOf, ImageGraphReader, walkManifests } from '../../../lib/content/store/imageGraph.ts';
 import type { ContentSource } from '../../../lib/content/store/store.ts';

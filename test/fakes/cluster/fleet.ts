@@ -4,7 +4,7 @@ import { mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Cluster } from '../../../lib/cluster/client.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import type { Context } from '../../../lib/context.ts';
 import { examineFiles, type FoundBundle } from '../../../lib/node/media/medium.ts';
 import { AgentLoop } from '../../../lib/update/agent/agentLoop.ts';

@@ -1,5 +1,5 @@
 import type { KubernetesObject } from '../../../lib/config/manifest.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { fieldsOf, listOf, textsOf } from '../../../lib/fields.ts';
 import { registriesFile } from '../../../lib/node/machine/host.ts';
 import type { ApiObject } from '../kubernetes/apiObjects.ts';

@@ -2,7 +2,7 @@ import type { KeyObject } from 'node:crypto';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Digest } from '../../../lib/content/oci/digest.ts';
+import type { Digest } from '../../../lib/content/oci/reference.ts';
 import { exportPublicKey } from '../../../lib/release/sigstore/envelope.ts';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
 import { noTrust } from '../../../lib/update/install/agentTrust.ts';

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { Digest } from '../../../lib/content/oci/digest.ts';
+import type { Digest } from '../../../lib/content/oci/reference.ts';
 import type { ClusterBackup } from '../../../lib/node/clusterBackup.ts';
 import type { VerifiedSignature } from '../../../lib/release/signature/signature.ts';
 import { isSameMinor } from '../../../lib/release/version.ts';

@@ -4,7 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { expect } from 'chai';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { emptyContent, generatedBody } from '../registry/content.ts';
 import { startRegistry } from '../registry/registry.ts';
 import { startSignatureServer, type SignatureServer } from '../registry/signatureServer.ts';

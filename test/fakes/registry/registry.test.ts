@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { mediaTypes } from '../../../lib/content/oci/descriptor.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { putImage, type SmallImage } from '../../support/content/smallImage.ts';
 import { generatedBody } from './content.ts';
 import { emptyContent, repositoryOf, startRegistry, type RegistryOptions, type TestRegistry } from './registry.ts';

@@ -1,7 +1,7 @@
 import { tmpdir } from 'node:os';
 import { expect } from 'chai';
 import { mediaTypes, parseManifest } from '../../../lib/content/oci/descriptor.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { Directory } from '../../../lib/content/store/directory.ts';
 import type { MirrorGroup } from '../../../lib/mirroring/mirror/destination.ts';
 import { checkDirectorySpace } from '../../../lib/mirroring/mirror/measure.ts';

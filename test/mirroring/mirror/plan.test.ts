@@ -1,8 +1,7 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import type { Digest } from '../../../lib/content/oci/digest.ts';
-import { parseReference } from '../../../lib/content/oci/reference.ts';
+import { type Digest, parseReference } from '../../../lib/content/oci/reference.ts';
 import { Credentials } from '../../../lib/content/registry/auth/credentials.ts';
 import { MirrorSets } from '../../../lib/content/registry/mirrors.ts';
 import { Registries } from '../../../lib/content/registry/registries.ts';

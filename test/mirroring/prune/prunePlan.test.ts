@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import type { StoredRelease } from '../../../lib/mirroring/prune/inventory.ts';
 import { readClusterNeeds, evaluateReleases } from '../../../lib/mirroring/prune/prunePlan.ts';

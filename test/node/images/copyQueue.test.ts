@@ -1,6 +1,6 @@
 import { setImmediate } from 'node:timers/promises';
 import { expect } from 'chai';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { copyAll, CopyQueue } from '../../../lib/node/images/copyQueue.ts';
 import type { PlannedImage } from '../../../lib/node/images/loadPlan.ts';

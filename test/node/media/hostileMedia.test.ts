@@ -3,7 +3,7 @@ import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { volumeName } from '../../../lib/content/archive/volumes.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { listFiles } from '../../../lib/node/media/medium.ts';
 import { AgentMedia } from '../../../lib/update/agent/agentMedia.ts';
 import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';

@@ -10,7 +10,7 @@ import { checkSigned } from '../../../lib/bundle/open/signedBundle.ts';
 import { serveBundle } from '../../../lib/bundle/serve.ts';
 import { Certificates } from '../../../lib/content/http/certificates.ts';
 import { Connections } from '../../../lib/content/http/connections.ts';
-import { openRemoteBundle } from '../../../lib/node/transfer/remoteBundle.ts';
+import { openRemoteBundle } from '../../../lib/node/transfer/replica.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';

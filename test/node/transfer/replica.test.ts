@@ -16,7 +16,7 @@ import { serveBundle } from '../../../lib/bundle/serve.ts';
 import type { ArchiveFile } from '../../../lib/content/archive/archive.ts';
 import { Certificates } from '../../../lib/content/http/certificates.ts';
 import { Connections } from '../../../lib/content/http/connections.ts';
-import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import { openBaseBlobs } from '../../../lib/node/transfer/baseBlobs.ts';
 import {
   baseBlobsPath,

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { Credentials } from '../../../lib/content/registry/auth/credentials.ts';
 import { MirrorSets } from '../../../lib/content/registry/mirrors.ts';
 import { Registries } from '../../../lib/content/registry/registries.ts';

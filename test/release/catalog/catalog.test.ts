@@ -4,7 +4,7 @@ import { Parser } from 'tar';
 import { stringify } from 'yaml';
 import type { ReleaseProvider } from '../../../lib/bundle/create/releaseProvider.ts';
 import { parseManifest, type Descriptor, type Manifest } from '../../../lib/content/oci/descriptor.ts';
-import type { Digest } from '../../../lib/content/oci/digest.ts';
+import type { Digest } from '../../../lib/content/oci/reference.ts';
 import { readContent } from '../../../lib/content/store/store.ts';
 import type { ErrorCode } from '../../../lib/errors.ts';
 import { filterCatalog, openCatalog, type FilteredCatalog } from '../../../lib/release/catalog/catalogImage.ts';

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { fetchFile, type FetchFile } from '../../../lib/content/http/fetchFile.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { openSession } from '../../../lib/content/registry/session.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import {

@@ -7,7 +7,7 @@ import { expect } from 'chai';
 import { Parser } from 'tar';
 import type { FetchFile } from '../../../lib/content/http/fetchFile.ts';
 import { parseManifest, type Descriptor } from '../../../lib/content/oci/descriptor.ts';
-import { digestOf, hexOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { digestOf, hexOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import { openSession, type RegistrySession } from '../../../lib/content/registry/session.ts';
 import type { DerivedImage } from '../../../lib/content/store/derivedImage.ts';
 import { readContent } from '../../../lib/content/store/store.ts';

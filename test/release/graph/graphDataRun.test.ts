@@ -5,7 +5,7 @@ import { gunzipSync, gzipSync } from 'node:zlib';
 import { expect } from 'chai';
 import { copyImages } from '../../../lib/content/copy/copy.ts';
 import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
-import { digestOf, hexOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf, hexOf } from '../../../lib/content/oci/reference.ts';
 import { openSession, type RegistrySession } from '../../../lib/content/registry/session.ts';
 import { ImageGraphReader } from '../../../lib/content/store/imageGraph.ts';
 import { buildGraphDataImage } from '../../../lib/release/graph/graphArchive.ts';

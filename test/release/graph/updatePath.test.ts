@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import type { FetchFile } from '../../../lib/content/http/fetchFile.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { resolveUpdatePath } from '../../../lib/release/graph/updatePath.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';

@@ -5,8 +5,6 @@ import {
   formatOSImageStream,
   installedVersionOf,
   readStreamTarget,
-} from '../../../lib/release/payload/osImageStreamObject.ts';
-import {
   readOSImageStreams,
   type OSImageStreams,
   type StreamOptions,

@@ -1,7 +1,7 @@
 import { deflateSync } from 'node:zlib';
 import { expect } from 'chai';
 import { generateKey, revokeKey, sign, createMessage, type Key, type PrivateKey } from 'openpgp';
-import { digestOf, parseDigest, type Digest } from '../../../lib/content/oci/digest.ts';
+import { digestOf, parseDigest, type Digest } from '../../../lib/content/oci/reference.ts';
 import { readKeys, redHatReleaseKey } from '../../../lib/release/signature/keyring.ts';
 import { verifySignature, type VerifiedSignature } from '../../../lib/release/signature/signature.ts';
 import { makeSigningKey, signDigest, statementOf, type SigningKey } from '../../support/release/signing.ts';

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { deflateRawSync, deflateSync } from 'node:zlib';
 import { expect } from 'chai';
 import { createMessage, generateKey, sign, type Key, type PrivateKey, type PublicKey } from 'openpgp';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { readKeys } from '../../../lib/release/signature/keyring.ts';
 import { verifySignature } from '../../../lib/release/signature/signature.ts';
 import { requirePeer, run, runSuccessfully } from '../../support/peers.ts';

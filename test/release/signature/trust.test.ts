@@ -7,7 +7,7 @@ import { createMessage, generateKey, sign } from 'openpgp';
 import { Certificates } from '../../../lib/content/http/certificates.ts';
 import { Connections } from '../../../lib/content/http/connections.ts';
 import { fetchFile, type FetchFile } from '../../../lib/content/http/fetchFile.ts';
-import { digestOf, hexOf, parseDigest } from '../../../lib/content/oci/digest.ts';
+import { digestOf, hexOf, parseDigest } from '../../../lib/content/oci/reference.ts';
 import { loadKeyring, type Keyring } from '../../../lib/release/signature/keyring.ts';
 import { findSignatures, signatureSizeLimit } from '../../../lib/release/signature/signatureStore.ts';
 import { collectSignatures, verifyRelease } from '../../../lib/release/signature/trust.ts';

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { parseManifest } from '../../../lib/content/oci/descriptor.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
-import { readPayloadPolicies } from '../../../lib/release/payload/featureGates.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
+import { readPayloadPolicies } from '../../../lib/release/payload/metadata.ts';
 import { checkReleaseImages, type NamedImage } from '../../../lib/release/sigstore/releaseCheck.ts';
 import { makeContext } from '../../support/context.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';

@@ -3,7 +3,7 @@ import { createPublicKey, generateKeyPairSync, sign, type KeyObject } from 'node
 import * as x509 from '@peculiar/x509';
 import { expect } from 'chai';
 import { mediaTypes, parseManifest, type Descriptor } from '../../../lib/content/oci/descriptor.ts';
-import { digestOf, hexOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { digestOf, hexOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import { readImagePolicy } from '../../../lib/release/sigstore/imagePolicy.ts';
 import { evaluateImage } from '../../../lib/release/sigstore/releaseCheck.ts';
 import { emptyContent, startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';

@@ -2,7 +2,7 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { layOutTar, type TarEntry } from '../../../lib/content/archive/tarLayout.ts';
-import { isDigest } from '../../../lib/content/oci/digest.ts';
+import { isDigest } from '../../../lib/content/oci/reference.ts';
 import { readBody, repositoryOf, type RegistryContent } from '../../fakes/registry/content.ts';
 import { makeFolder } from '../release/mirrorDirectory.ts';
 

@@ -2,7 +2,7 @@ import { lstatSync, mkdirSync, readdirSync, readFileSync, readlinkSync } from 'n
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Archive } from '../../../lib/content/archive/archive.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { makeContext } from '../context.ts';
 import { runSuccessfully } from '../peers.ts';
 import { makeFolder, removeFolder } from '../release/mirrorDirectory.ts';

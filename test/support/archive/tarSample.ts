@@ -1,5 +1,5 @@
 import { layOutTar, type TarEntry } from '../../../lib/content/archive/tarLayout.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { makeFile, makeHeader, makeLong, makePax, padBlocks, paxRecord, type HeaderValues } from './tarBytes.ts';
 
 const manifest = '{"schemaVersion":2}';

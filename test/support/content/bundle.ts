@@ -7,7 +7,7 @@ import { heldImagesOf } from '../../../lib/bundle/create/siteCheck.ts';
 import type { ReportPlace } from '../../../lib/bundle/metadata/metadata.ts';
 import type { SiteReport } from '../../../lib/config/siteReport.ts';
 import { Archive } from '../../../lib/content/archive/archive.ts';
-import type { Digest } from '../../../lib/content/oci/digest.ts';
+import type { Digest } from '../../../lib/content/oci/reference.ts';
 import { Credentials } from '../../../lib/content/registry/auth/credentials.ts';
 import { MirrorSets } from '../../../lib/content/registry/mirrors.ts';
 import { releaseRepository } from '../../../lib/content/store/directory.ts';

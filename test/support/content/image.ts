@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream';
 import { mediaTypes, type Descriptor } from '../../../lib/content/oci/descriptor.ts';
-import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import { emptyContent, repositoryOf, type RegistryContent } from '../../fakes/registry/content.ts';
 import { created, makeBlob, type TestBlob, type TestLayer } from './layers.ts';
 

@@ -1,7 +1,7 @@
 import { createCipheriv, createHash } from 'node:crypto';
 import { crc32, gzipSync } from 'node:zlib';
 import { Header } from 'tar';
-import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
 
 /** The creation time in test images, so that they do not depend on the clock. */
 export const created = '2023-02-01T12:00:00Z';

@@ -1,7 +1,7 @@
 import { open, readFile, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import type { ContentPlace } from '../../../lib/content/store/store.ts';
 import type { RegistryContent } from '../../fakes/registry/content.ts';
 import { makeFolder, removeFolder } from '../release/mirrorDirectory.ts';

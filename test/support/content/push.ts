@@ -1,7 +1,7 @@
 import { request as plainRequest } from 'node:http';
 import { request as secureRequest } from 'node:https';
 import { isIndex, parseManifest, childrenOf } from '../../../lib/content/oci/descriptor.ts';
-import type { Digest } from '../../../lib/content/oci/digest.ts';
+import type { Digest } from '../../../lib/content/oci/reference.ts';
 import type { TestContent } from './image.ts';
 
 /** The access to the registry. */

@@ -1,6 +1,6 @@
 import { createHash, createPrivateKey, createPublicKey, sign } from 'node:crypto';
 import { mediaTypes, type Descriptor } from '../../../lib/content/oci/descriptor.ts';
-import { hexOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { hexOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import type { TestContent } from '../content/image.ts';
 import { makeBlob, type TestBlob } from '../content/layers.ts';
 

@@ -1,4 +1,4 @@
-import type { Digest } from '../../../lib/content/oci/digest.ts';
+import type { Digest } from '../../../lib/content/oci/reference.ts';
 import { TestContent, type ImageFormat } from '../content/image.ts';
 import { makeNoiseLayer } from '../content/layers.ts';
 

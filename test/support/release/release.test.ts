@@ -4,7 +4,7 @@ import { expect } from 'chai';
 import { Parser, type ReadEntry } from 'tar';
 import { parse } from 'yaml';
 import { mediaTypes, parseManifest } from '../../../lib/content/oci/descriptor.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { emptyContent } from '../../fakes/registry/content.ts';
 import { attachmentTag } from './attachments.ts';
 import { extraImage } from './extraImage.ts';

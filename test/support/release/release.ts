@@ -1,5 +1,5 @@
 import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
-import type { Digest } from '../../../lib/content/oci/digest.ts';
+import type { Digest } from '../../../lib/content/oci/reference.ts';
 import { TestContent, type ImageFormat, type ImageOptions } from '../content/image.ts';
 import { makeFileLayer, makeNoiseLayer, type TestLayer } from '../content/layers.ts';
 import { addAttachment, addSupplements, attachmentKey } from './attachments.ts';

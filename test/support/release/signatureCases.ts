@@ -1,6 +1,6 @@
 import { generateKeyPairSync, sign, type KeyObject } from 'node:crypto';
 import { mediaTypes } from '../../../lib/content/oci/descriptor.ts';
-import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import { attachmentPrivateKey } from './attachments.ts';
 
 /** A signature of an image; by default the right one. */

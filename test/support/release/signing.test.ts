@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { readMessage, verify } from 'openpgp';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { requirePeer, run, runSuccessfully } from '../peers.ts';
 import {
   makeSigningKey,

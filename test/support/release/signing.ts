@@ -2,7 +2,7 @@ import { createPrivateKey, type KeyObject } from 'node:crypto';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { config, createMessage, generateKey, sign, type PrivateKey } from 'openpgp';
-import { hexOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { hexOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import { rsaSignedMessage } from './signedMessage.ts';
 
 const day = 24 * 60 * 60 * 1000;

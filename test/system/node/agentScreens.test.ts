@@ -1,6 +1,6 @@
 import { readFile, stat } from 'node:fs/promises';
 import { expect } from 'chai';
-import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import { gatherTrust, noTrust, type AgentTrust } from '../../../lib/update/install/agentTrust.ts';
 import { abortAnnotation } from '../../../lib/update/record/upgradeBundle.ts';
 import { codeOf, type ScreenReason } from '../../../lib/update/screen/screenCode.ts';

@@ -1,13 +1,12 @@
 import { mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
-import { parseReference } from '../../../lib/content/oci/reference.ts';
+import { digestOf, parseReference } from '../../../lib/content/oci/reference.ts';
 import { fieldsOf, listOf, textsOf } from '../../../lib/fields.ts';
 import { mirrorFile, nodeStateFolder } from '../../../lib/node/machine/host.ts';
 import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
-import { cleaningSet } from '../../../lib/update/install/agentCleanup.ts';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
+import { cleaningSet } from '../../../lib/update/install/uninstall.ts';
 import { imageUnitFile, imageUnitName } from '../../../lib/update/mirror/mirrorUnit.ts';
 import { SystemdNode } from '../../fakes/cluster/systemdNode.ts';
 import { requireRoot } from '../../support/archive/storeReader.ts';

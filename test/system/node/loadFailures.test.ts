@@ -5,7 +5,7 @@ import { mkdir, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promi
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
-import type { Digest } from '../../../lib/content/oci/digest.ts';
+import type { Digest } from '../../../lib/content/oci/reference.ts';
 import { copyPrograms } from '../../../lib/node/images/copyImage.ts';
 import { HostStorage } from '../../../lib/node/images/hostStorage.ts';
 import { StoreIndex } from '../../../lib/node/images/imageStore.ts';

@@ -5,7 +5,7 @@ import * as openpgp from 'openpgp';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { verifyBundle } from '../../../lib/bundle/verify/verify.ts';
 import type { UpdateReport } from '../../../lib/config/updateReport.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { readEncryptionKey } from '../../../lib/release/signature/encryption.ts';
 import { exportPublicKey } from '../../../lib/release/sigstore/envelope.ts';
 import { gatherTrust, noTrust } from '../../../lib/update/install/agentTrust.ts';

@@ -3,7 +3,7 @@ import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { planUpdate } from '../../../lib/bundle/verify/updatePlan.ts';
 import { isOpenBlocker, describeFinding } from '../../../lib/cluster/finding.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { runPreflight } from '../../../lib/readiness/preflight/preflight.ts';
 import { gatherTrust, noTrust } from '../../../lib/update/install/agentTrust.ts';
 import { planClusterRestore, type ClusterRestore } from '../../../lib/update/record/clusterRestore.ts';

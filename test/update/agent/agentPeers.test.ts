@@ -8,7 +8,7 @@ import { expect } from 'chai';
 import type { VerifyTrust } from '../../../lib/bundle/open/signatureCheck.ts';
 import { Certificates } from '../../../lib/content/http/certificates.ts';
 import { Connections } from '../../../lib/content/http/connections.ts';
-import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import { replicaPath } from '../../../lib/node/transfer/replica.ts';
 import { AgentPeers, connectToPeers, peerPath } from '../../../lib/update/agent/agentPeers.ts';
 import { AgentServer, readyPath } from '../../../lib/update/agent/agentServer.ts';

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { AgentReport, reportPause } from '../../../lib/update/agent/agentReport.ts';
 import { readReport, reportKind } from '../../../lib/update/record/nodeReport.ts';
 import type { NodeProgress, UpgradeBundle } from '../../../lib/update/record/upgradeBundle.ts';

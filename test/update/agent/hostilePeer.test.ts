@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import type { VerifyTrust } from '../../../lib/bundle/open/signatureCheck.ts';
 import { derivePreSharedKey } from '../../../lib/content/http/certificates.ts';
-import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import { serveContent } from '../../../lib/content/server/server.ts';
 import { AgentPeers, connectToPeers } from '../../../lib/update/agent/agentPeers.ts';
 import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';

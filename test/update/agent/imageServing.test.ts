@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { mirrorFile } from '../../../lib/node/machine/host.ts';
 import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
 import { ImageServing } from '../../../lib/update/agent/imageServing.ts';

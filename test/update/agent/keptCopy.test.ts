@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import type { VerifyTrust } from '../../../lib/bundle/open/signatureCheck.ts';
-import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import { examineFiles } from '../../../lib/node/media/medium.ts';
 import { replicaPath } from '../../../lib/node/transfer/replica.ts';
 import { AgentImages } from '../../../lib/update/agent/agentImages.ts';

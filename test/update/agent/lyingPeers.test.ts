@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import type { Connections } from '../../../lib/content/http/connections.ts';
-import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import type { BundleOutline } from '../../../lib/node/contentCheck.ts';
 import { hashBundle, replicaPath } from '../../../lib/node/transfer/replica.ts';
 import { AgentPeers, connectToPeers } from '../../../lib/update/agent/agentPeers.ts';

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import type { Digest } from '../../../lib/content/oci/digest.ts';
+import type { Digest } from '../../../lib/content/oci/reference.ts';
 import type { FoundBundle } from '../../../lib/node/media/medium.ts';
 import { MediaStates } from '../../../lib/update/agent/mediaStates.ts';
 

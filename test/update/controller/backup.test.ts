@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { awaitBackup, type BackupState } from '../../../lib/update/controller/backup.ts';
+import { awaitBackup, type BackupState } from '../../../lib/update/controller/rolloutStep.ts';
 import { isRecentBackup } from '../../../lib/update/record/nodeReport.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { node } from '../../fakes/cluster/site.ts';

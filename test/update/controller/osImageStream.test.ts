@@ -1,6 +1,5 @@
 import { expect } from 'chai';
-import { streamAnnotations } from '../../../lib/release/payload/osImageStreamObject.ts';
-import type { OSImageStreams } from '../../../lib/release/payload/osImageStreams.ts';
+import { streamAnnotations, type OSImageStreams } from '../../../lib/release/payload/osImageStreams.ts';
 import { accountPolicies } from '../../../lib/update/install/accountPolicies.ts';
 import { agentAccess } from '../../../lib/update/install/agentAccess.ts';
 import { userOf } from '../../../lib/update/record/accountAccess.ts';

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import type { StoredObject } from '../../../lib/cluster/objects/storedObject.ts';
 import { clusterVersionReference } from '../../../lib/cluster/version/clusterVersion.ts';
-import { digestOf } from '../../../lib/content/oci/digest.ts';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { fieldsAt } from '../../../lib/fields.ts';
 import { requestUpdate } from '../../../lib/update/controller/updateRequest.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';

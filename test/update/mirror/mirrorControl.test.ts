@@ -9,7 +9,7 @@ import { expect } from 'chai';
 import { applyObjects } from '../../../lib/cluster/apply/serverSideApply.ts';
 import type { StoredObject } from '../../../lib/cluster/objects/storedObject.ts';
 import type { KubernetesObject } from '../../../lib/config/manifest.ts';
-import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import { replicaPath } from '../../../lib/node/transfer/replica.ts';
 import { readConfigFile } from '../../../lib/readiness/nodes/imageRetention.ts';
 import { BundleCache, type CachedBundle } from '../../../lib/update/agent/bundleCache.ts';

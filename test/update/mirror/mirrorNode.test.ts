@@ -3,8 +3,7 @@ import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
-import { digestIn } from '../../../lib/content/oci/reference.ts';
+import { digestOf, type Digest, digestIn } from '../../../lib/content/oci/reference.ts';
 import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
 import { keepMirror } from '../../../lib/update/mirror/mirrorKeeper.ts';
 import { copyToFile } from '../../../lib/update/mirror/quota.ts';

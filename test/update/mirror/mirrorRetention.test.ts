@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, readdir, readFile, rm, stat, statfs, truncate, writeFil
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import { replicaPath } from '../../../lib/node/transfer/replica.ts';
 import { AgentImages } from '../../../lib/update/agent/agentImages.ts';
 import { AgentLoop } from '../../../lib/update/agent/agentLoop.ts';

@@ -14,7 +14,7 @@ import { openComplete } from '../../../lib/bundle/open/deltaBase.ts';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { Archive } from '../../../lib/content/archive/archive.ts';
 import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
-import { digestOf, type Digest } from '../../../lib/content/oci/digest.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import { messageOf } from '../../../lib/errors.ts';
 import { mirrorStateFile } from '../../../lib/node/machine/host.ts';
 import { serveBaseBlobs } from '../../../lib/node/transfer/baseBlobs.ts';

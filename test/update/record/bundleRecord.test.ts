@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import type { Digest } from '../../../lib/content/oci/digest.ts';
+import type { Digest } from '../../../lib/content/oci/reference.ts';
 import { fieldsAt, fieldsOf, listOf, type Fields } from '../../../lib/fields.ts';
 import {
   abortUpdate,

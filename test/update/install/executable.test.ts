@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { compareAgents } from '../../../lib/update/install/agentVersion.ts';
+import { compareAgents } from '../../../lib/update/install/executable.ts';
 
 describe('agents of another version than the program', () => {
   const compare = (version: string, own: string): string | undefined =>

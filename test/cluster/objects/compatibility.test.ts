@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { checkKinds, listServed, readMatching } from '../../../lib/cluster/objects/servedObjects.ts';
+import { checkKinds, listServed, readMatching } from '../../../lib/cluster/objects/compatibility.ts';
 import type { ConfigManifest } from '../../../lib/config/manifest.ts';
 import { isPluginError } from '../../../lib/errors.ts';
 import { Refusal, statusAnswer } from '../../fakes/kubernetes/apiStatus.ts';

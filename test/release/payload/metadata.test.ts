@@ -2,7 +2,7 @@ import { generateKeyPairSync } from 'node:crypto';
 import { expect } from 'chai';
 import { parse, stringify } from 'yaml';
 import { parseReference } from '../../../lib/content/oci/reference.ts';
-import { readPayloadPolicies, readFeatureSets } from '../../../lib/release/payload/featureGates.ts';
+import { readPayloadPolicies, readFeatureSets } from '../../../lib/release/payload/metadata.ts';
 import { isEnforcedByDefault, policiesFor } from '../../../lib/release/sigstore/imagePolicy.ts';
 import { makeContext } from '../../support/context.ts';
 import { attachmentKey } from '../../support/release/attachments.ts';

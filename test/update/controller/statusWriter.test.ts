@@ -1,12 +1,40 @@
 import { expect } from 'chai';
-import type { Step } from '../../../lib/update/controller/step.ts';
-import { describeLongWait, ProgressClock } from '../../../lib/update/controller/waits.ts';
+import {
+  RecordWriter,
+  type Step,
+  describeLongWait,
+  ProgressClock,
+} from '../../../lib/update/controller/statusWriter.ts';
 import type { BundleCondition } from '../../../lib/update/record/conditions.ts';
-import type { Phase, UpgradeBundleStatus } from '../../../lib/update/record/upgradeBundle.ts';
+import {
+  upgradeBundleKind,
+  type UpgradeBundle,
+  type Phase,
+  type UpgradeBundleStatus,
+} from '../../../lib/update/record/upgradeBundle.ts';
 import { RolloutSite, type TestController } from '../../fakes/cluster/rollout.ts';
-import { makeFacts, makeHops, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
+import { upgradeBundle, makeFacts, makeHops } from '../../fakes/cluster/updatingSite.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import type { TestRegistry } from '../../fakes/registry/registry.ts';
+import { connectTo } from '../../support/cluster.ts';
+
+describe('RecordWriter', () => {
+  it('writes nothing to an UpgradeBundle that was changed since it was read', async () => {
+    await using rollout = await RolloutSite.start();
+    await using connected = await connectTo(rollout.server);
+    const { cluster, context } = connected;
+    rollout.server.put(upgradeBundle('record'));
+    const writer = new RecordWriter(cluster, 'master-0', context);
+    const reference = { ...upgradeBundleKind, metadata: { name: 'record' } };
+    const read = (await cluster.read(reference)) as UpgradeBundle;
+    rollout.edit('UpgradeBundle', 'record', { spec: { hold: true } });
+    await writer.writeStall(read, 'an old reason');
+    expect(rollout.condition('Stalled')).to.equal(' : ');
+    expect(context.lines.join()).to.match(/^debug: .*modified/);
+    await writer.writeStall((await cluster.read(reference)) as UpgradeBundle, 'a new reason');
+    expect(rollout.condition('Stalled')).to.equal('True Failing: a new reason');
+  });
+});
 
 interface Wait {
   /** The condition that waits, as `Type status Reason`. */
