@@ -117,7 +117,9 @@ function printsForm({ options }: Command, args: Readonly<Record<string, unknown>
 
 function outputClosed(): PluginError {
   return new PluginError('not-writable', 'the result cannot be written: standard output is closed', {
-    hint: 'Redirect it to a file or a pipe. If the program that starts this one discards the result on purpose, leave out -o.',
+    hint:
+      'Redirect it to a file or a pipe. If the program that starts this one discards the result on purpose, ' +
+      'leave out -o.',
   });
 }
 

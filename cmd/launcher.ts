@@ -23,5 +23,8 @@ function findFailure(): string | undefined {
     return `${message}\nhint: Put a newer 'node' first on the path.`;
   }
   if (existsSync(program)) return undefined;
-  return `${program} is missing\nhint: The folders bin and lib of a build belong together. Link to the file in bin instead of copying it.`;
+  return (
+    `${program} is missing\nhint: The folders bin and lib of a build belong together. Link to the file in bin ` +
+    'instead of copying it.'
+  );
 }

@@ -140,8 +140,9 @@ const kinds = {
 /** `explain`: prints what an error or a state of an update means, and what to do. */
 export const command = defineCommand({
   details:
-    'Prints the usual causes of an error and what to do, without a network. Also explains phases, conditions and reasons of an ' +
-    'update, the codes on the screens of nodes, and the rules of lint. Without an argument, lists all names.',
+    'Prints the usual causes of an error and what to do, without a network. Also explains phases, conditions and ' +
+    'reasons of an update, the codes on the screens of nodes, and the rules of lint. Without an argument, lists all ' +
+    'names.',
   positionals: {
     code: {
       type: 'string',

@@ -66,7 +66,8 @@ export const registryOptions = {
   'idms-file': {
     type: 'string',
     describe:
-      'YAML file with an ImageDigestMirrorSet, ImageTagMirrorSet or ImageContentSourcePolicy, whose mirrors are tried first',
+      'YAML file with an ImageDigestMirrorSet, ImageTagMirrorSet or ImageContentSourcePolicy, whose mirrors are ' +
+      'tried first',
     suggest: 'files',
     group: registry,
   },

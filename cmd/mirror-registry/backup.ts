@@ -13,9 +13,10 @@ const usualName = 'mirror-registry-backup.tar';
 /** `backup`: writes the state of a mirror registry to a file. */
 export const command = defineCommand({
   details:
-    'Writes the configuration, the certificates with their keys, the units and the database to one tar that only you can read, with a manifest ' +
-    'of SHA-256 digests. Stops Quay while a database of SQLite is copied, and starts it again: usually for less than a minute. PostgreSQL ' +
-    '(releases before 2.0) is dumped while the registry runs. --images adds the content of images, which is read while the registry runs. The ' +
+    'Writes the configuration, the certificates with their keys, the units and the database to one tar that only you ' +
+    'can read, with a manifest of SHA-256 digests. Stops Quay while a database of SQLite is copied, and starts it ' +
+    'again: usually for less than a minute. PostgreSQL (releases before 2.0) is dumped while the registry runs. ' +
+    '--images adds the content of images, which is read while the registry runs. The ' +
     'file gets its name when it is complete. An interrupted run starts over.\n\n' +
     'The file has all secrets of the registry. The command restore reads it.',
   options: {
@@ -55,7 +56,9 @@ export const command = defineCommand({
     const { files, ...facts } = await backUpRegistry(request, context);
     const size = sumSizes(files);
     const result = { outcome: 'written', output, ...facts, fileCount: files.length, size };
-    const words = `Wrote ${output}: ${formatCount(files.length, 'file')}, ${formatBytes(size)}. It has all keys and passwords of the registry.`;
+    const words =
+      `Wrote ${output}: ${formatCount(files.length, 'file')}, ${formatBytes(size)}. It has all keys and ` +
+      'passwords of the registry.';
     await terminal.printResult(args.format, result, words);
   },
 });

@@ -55,11 +55,13 @@ const options = {
 /** `bundle`: creates, inspects, pushes and loads bundles with the images of a mirror registry. */
 export const command = defineCommand({
   details:
-    'The action create downloads the images of a release of the mirror registry into one file, mirror-registry-VERSION-ARCH.tar. An interrupted ' +
-    'run resumes. The action inspect shows the contents of such a bundle, and push copies it into a registry, which may be the one to be upgraded. One tag is the whole ' +
-    'release there: any tool can mirror it, and upgrade --bundle accepts it. The action load copies the images that podman of this host does not have into its ' +
-    'storage, and changes nothing else: for images that were pruned. Checks no signature, because none covers these images: ' +
-    'keep the digest that create prints, and give it to upgrade and load as --digest.',
+    'The action create downloads the images of a release of the mirror registry into one file, ' +
+    'mirror-registry-VERSION-ARCH.tar. An interrupted run resumes. The action inspect shows the contents of such a ' +
+    'bundle, and push copies it into a registry, which may be the one to be upgraded. One tag is the whole release ' +
+    'there: any tool can mirror it, and upgrade --bundle accepts it. The action load copies the images that podman ' +
+    'of this host does not have into its storage, and changes nothing else: for images that were pruned. Checks no ' +
+    'signature, because none covers these images: keep the digest that create prints, and give it to upgrade and ' +
+    'load as --digest.',
   positionals: {
     action: { type: 'string', required: true, choices: ['create', 'inspect', 'push', 'load'], describe: 'What to do' },
     file: { type: 'string', describe: 'Bundle to inspect, push or load', suggest: 'paths' },

@@ -29,12 +29,15 @@ import {
 /** `certs`: shows and renews the certificates of a mirror registry. */
 export const command = defineCommand({
   details:
-    'The action status, or show, shows the certificates. The action renew reissues certificates that expire soon, lack the host name of the registry, or fail ' +
-    'strict verification. The action trust prints the certificate authority (CA) in the forms that clusters and hosts need. Certificates made by mirror-registry are renewed with ' +
-    'the same keys and the same CA, so clients keep their trust. Restarts Quay with the new certificates, and restores the old ones if Quay does ' +
-    'not become healthy. An interrupted run resumes, and rollback reverts a renewal. Your own certificates are never changed.\n\n' +
-    'Clients do not trust a new CA, so it takes two steps: --new-ca=prepare creates it and prints both CAs. When all clients trust both, ' +
-    '--new-ca=switch signs with the new one.',
+    'The action status, or show, shows the certificates. The action renew reissues certificates that expire soon, ' +
+    'lack the host name of the registry, or fail strict verification. The action trust prints the certificate ' +
+    'authority (CA) in the forms that clusters and hosts need. Certificates made by mirror-registry are renewed with ' +
+    'the same keys and the same CA, so clients keep their trust. Restarts Quay with the new certificates, and ' +
+    'restores the old ones if Quay does not become healthy. An interrupted run resumes, and rollback reverts a ' +
+    'renewal. Your own certificates are ' +
+    'never changed.\n\n' +
+    'Clients do not trust a new CA, so it takes two steps: --new-ca=prepare creates it and prints both CAs. When all ' +
+    'clients trust both, --new-ca=switch signs with the new one.',
   positionals: {
     action: {
       type: 'string',
@@ -178,8 +181,10 @@ function describeRenewal(
     ...(serves && newCa === undefined && authority.length > 0 && old
       ? [
           old.daysLeft < 0
-            ? `The previous CA certificate expired on ${old.notAfter.slice(0, 10)}: give clients the new one, with 'certs trust'.`
-            : `Clients trust the previous CA certificate until it expires on ${old.notAfter.slice(0, 10)}: give them the new one before then, with 'certs trust'.`,
+            ? `The previous CA certificate expired on ${old.notAfter.slice(0, 10)}: give clients the new one, ` +
+              "with 'certs trust'."
+            : `Clients trust the previous CA certificate until it expires on ${old.notAfter.slice(0, 10)}: give ` +
+              "them the new one before then, with 'certs trust'.",
         ]
       : []),
     ...(serves

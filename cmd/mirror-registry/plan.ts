@@ -13,8 +13,9 @@ import { bundlePositional, withBundle, upgradeOptions } from './target.ts';
 /** `plan`: shows the changes of an upgrade. */
 export const command = defineCommand({
   details:
-    'Compares the images, units and certificates of the host with the given release. Asks podman which images it has, and changes nothing. ' +
-    'Everything that the plan does not list stays as it is, byte for byte. Checks no signature: none covers the images of a mirror registry.',
+    'Compares the images, units and certificates of the host with the given release. Asks podman which images it ' +
+    'has, and changes nothing. Everything that the plan does not list stays as it is, byte for byte. Checks no ' +
+    'signature: none covers the images of a mirror registry.',
   positionals: bundlePositional,
   options: {
     ...upgradeOptions,

@@ -152,7 +152,9 @@ function describePlan(plan: UpgradePlan, diff: boolean): Lines {
 /** Answers what a person asks before an upgrade. */
 function describeForecast({ databaseSize, copyTime, lastOutage, backupSize, free }: Forecast): Lines {
   const limit = executionOptions['health-timeout'].default;
-  const copy = `${formatBytes(databaseSize)} of database are copied and checked, in about ${formatDuration(copyTime)}, and then Quay starts`;
+  const copy =
+    `${formatBytes(databaseSize)} of database are copied and checked, in about ${formatDuration(copyTime)}, and ` +
+    'then Quay starts';
   const start = databaseSize > 0 ? copy : 'Quay restarts';
   const last =
     lastOutage === undefined
@@ -161,12 +163,16 @@ function describeForecast({ databaseSize, copyTime, lastOutage, backupSize, free
   const pushed = databaseSize > 0 ? ' Images pushed since then have to be pushed again.' : '';
   return new Lines(
     `How long is it down? ${start}. ${last}; the limit is ${limit} s (--health-timeout).`,
-    `What if it fails?    Everything is restored, byte for byte, which takes about as long again. The backup needs ${formatBytes(backupSize)}, and ${formatBytes(free)} are free.`,
+    'What if it fails?    Everything is restored, byte for byte, which takes about as long again. The backup ' +
+      `needs ${formatBytes(backupSize)}, and ${formatBytes(free)} are free.`,
     `Can I go back?       Yes, with 'rollback', while its backup is kept (--keep-backups).${pushed}`,
   );
 }
 
 /** Describes an unfinished change, and what to do. */
 export function describeUnfinished({ title, phase }: Unfinished): string {
-  return `${title} is unfinished (${phase}): run the same command again to resume it, or 'rollback', or 'rollback --abandon'`;
+  return (
+    `${title} is unfinished (${phase}): run the same command again to resume it, or 'rollback', or 'rollback ` +
+    "--abandon'"
+  );
 }

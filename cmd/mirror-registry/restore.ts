@@ -13,11 +13,13 @@ const { restart: _restart, ...changeOptions } = executionOptions;
 /** `restore`: restores a backup into the mirror registry of a host. */
 export const command = defineCommand({
   details:
-    'Restores the configuration, the certificates and the database of a backup, and adds its images, if it has them. The registry of the host ' +
-    'keeps its units, with their images, port and storage, and its Quay must not be older than that of the backup. On another host, install the ' +
-    'registry first. --hostname gives it another name, and issues a certificate for that on the CA of the backup, so clients keep their trust.\n\n' +
-    'Verifies the whole backup before anything is changed. Restores the previous registry if the new one does not become healthy. An interrupted ' +
-    'run resumes, and rollback reverts a restore.',
+    'Restores the configuration, the certificates and the database of a backup, and adds its images, if it has them. ' +
+    'The registry of the host keeps its units, with their images, port and storage, and its Quay must not be older ' +
+    'than that of the backup. On another host, install the registry first. --hostname gives it another name, and ' +
+    'issues a certificate for that on the CA of the ' +
+    'backup, so clients keep their trust.\n\n' +
+    'Verifies the whole backup before anything is changed. Restores the previous registry if the new one does not ' +
+    'become healthy. An interrupted run resumes, and rollback reverts a restore.',
   positionals: { file: { type: 'string', required: true, describe: 'Backup to restore', suggest: 'files' } },
   options: {
     hostname: {

@@ -18,9 +18,11 @@ import { noTarget, openTarget, releaseDigestOption, upgradeOptions } from './tar
 /** `rollback`: reverts the last upgrade, or the last renewal of certificates. */
 export const command = defineCommand({
   details:
-    'Restores the units and certificates as they were before the last upgrade or renewal, or before an unfinished one, and restarts the ' +
-    'registry. If that upgrade changed Quay, the database is restored too: push later images again. Checks everything that the rollback needs ' +
-    'before the registry stops. Checks no signature of a bundle: none covers the images of a mirror registry. Keeps the newer database in .oc-mirror-registry/newer-database. A second rollback reverts the change before.',
+    'Restores the units and certificates as they were before the last upgrade or renewal, or before an unfinished ' +
+    'one, and restarts the registry. If that upgrade changed Quay, the database is restored too: push later images ' +
+    'again. Checks everything that the rollback needs before the registry stops. Checks no signature of a bundle: ' +
+    'none covers the images of a mirror registry. Keeps the newer database in .oc-mirror-registry/newer-database. A ' +
+    'second rollback reverts the change before.',
   options: {
     ...dryRunOf('With client or server, only print what would be restored'),
     abandon: {
@@ -34,7 +36,8 @@ export const command = defineCommand({
     bundle: {
       ...upgradeOptions.bundle,
       describe:
-        'Old images that podman no longer has: a bundle of the release before the upgrade, in a form that upgrade takes',
+        'Old images that podman no longer has: a bundle of the release before the upgrade, in a form that ' +
+        'upgrade takes',
     },
     digest: releaseDigestOption,
     ...yesOption('Remove the backups of --drop-backups instead of only showing them'),

@@ -11,8 +11,8 @@ import { describeUnfinished } from './planReport.ts';
 /** `status`: shows the mirror registry of this host. */
 export const command = defineCommand({
   details:
-    'Reads the systemd units with their drop-ins and the configuration of Quay. Runs no program and writes nothing. With --root, it reads ' +
-    'the mounted disk of a host that is down.',
+    'Reads the systemd units with their drop-ins and the configuration of Quay. Runs no program and writes nothing. ' +
+    'With --root, it reads the mounted disk of a host that is down.',
   options: { ...outputOption(), ...registryHostOptions },
   examples: [
     ['', 'Show the mirror registry of this host'],
@@ -51,7 +51,9 @@ function describeInstallation(
   changes: readonly string[],
 ): Lines {
   const { version, quayVersion, scope, database, images, additions, dropIns, remarks } = installation;
-  const title = `Mirror registry ${version ?? '(no release)'} with Quay ${quayVersion ?? '(its own image)'}, ${databases[database]}, ${scope} scope`;
+  const title =
+    `Mirror registry ${version ?? '(no release)'} with Quay ${quayVersion ?? '(its own image)'}, ` +
+    `${databases[database]}, ${scope} scope`;
   const settings: [string, Inherited<string | number> | undefined][] = [
     ['host', installation.host],
     ['port', installation.port],

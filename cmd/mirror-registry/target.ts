@@ -42,8 +42,8 @@ export const upgradeOptions = inGroup('Target:', {
   bundle: {
     type: 'string',
     describe:
-      'Images to upgrade to: a file of bundle create, REGISTRY/REPOSITORY[:TAG] of bundle push (default: newest release), a folder with a ' +
-      'copy of that, or mirror-registry.tar.gz',
+      'Images to upgrade to: a file of bundle create, REGISTRY/REPOSITORY[:TAG] of bundle push (default: newest ' +
+      'release), a folder with a copy of that, or mirror-registry.tar.gz',
     suggest: 'paths',
   },
   ...targetOptions,

@@ -7,10 +7,12 @@ import { registryHostOptions, uninstallOptions, uninstallRequestOf } from './opt
 /** `uninstall`: removes a mirror registry from its host. */
 export const command = defineCommand({
   details:
-    'Stops and removes the units, the pod with its containers, and the secrets of the registry. Keeps its data: the images, the database, the ' +
-    'configuration with its keys, the certificates and the backups. --remove-data removes them too, and they cannot be restored. Images in ' +
+    'Stops and removes the units, the pod with its containers, and the secrets of the registry. Keeps its data: the ' +
+    'images, the database, the configuration with its keys, the certificates and the backups. --remove-data removes ' +
+    'them too, and they cannot be restored. Images in ' +
     'podman’s storage stay.\n\n' +
-    '--remove-data removes nothing without --yes, and lists everything. An interrupted run resumes. The configuration of the registry may be missing.',
+    '--remove-data removes nothing without --yes, and lists everything. An interrupted run resumes. The ' +
+    'configuration of the registry may be missing.',
   options: {
     ...dryRunOf('With client or server, only print what would be removed and kept'),
     'remove-data': {

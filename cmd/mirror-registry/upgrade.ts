@@ -11,11 +11,13 @@ import { bundlePositional, withBundle, openTarget, releaseDigestOption, upgradeO
 /** `upgrade`: runs the plan of an upgrade. */
 export const command = defineCommand({
   details:
-    'Carries out the plan: loads the images while the registry runs, makes a backup, changes the units and certificates, and restarts the ' +
-    'registry. Waits until it is healthy over verified TLS, and restores everything, byte for byte, if it does not become healthy. An ' +
-    'interrupted run resumes. A host that is up to date is not changed, and nothing is restarted. Checks no signature, because none ' +
+    'Carries out the plan: loads the images while the registry runs, makes a backup, changes the units and ' +
+    'certificates, and restarts the registry. Waits until it is healthy over verified TLS, and restores everything, ' +
+    'byte for byte, if it does not become healthy. An interrupted run resumes. A host that is up to date is not ' +
+    'changed, and nothing is restarted. Checks no signature, because none ' +
     'covers the images of a mirror registry: --digest proves a bundle.\n\n' +
-    'Exits with 0 if it is done or there is nothing to do, 3 if everything was restored, 4 if that failed too. Does not ask for confirmation.',
+    'Exits with 0 if it is done or there is nothing to do, 3 if everything was restored, 4 if that failed too. ' +
+    'Does not ask for confirmation.',
   positionals: bundlePositional,
   options: {
     ...dryRunOf('With client or server, only print the plan'),

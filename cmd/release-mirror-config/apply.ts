@@ -11,13 +11,14 @@ import { fileOf, filenameOption } from '../cli/values.ts';
 /** `apply`: applies the configuration in a folder or bundle to a cluster. */
 export const command = defineCommand({
   details:
-    'Checks the signature of each release in a bundle or mirror directory, without a network unless --signature-store names one. Then ' +
-    'applies what goes with these releases: their signatures, and from a mirror directory the mirror sets and the update service of the ' +
-    'registries that --mirror-registry names. With anything else in it, nothing is applied. A folder without a release may hold signatures ' +
-    'by trusted keys; configuration made by hand needs --allow-unsigned. An object that exists with the same content is left as it is; one ' +
-    'with other content is reported and left alone, unless --overwrite is given. Mirror sets and certificate authorities are different: what ' +
-    'the configuration adds is added to the object, and what only the object has stays and is listed, with --overwrite too. ' +
-    'An object that fails does not keep the others from being applied.',
+    'Checks the signature of each release in a bundle or mirror directory, without a network unless ' +
+    '--signature-store names one. Then applies what goes with these releases: their signatures, and from a mirror ' +
+    'directory the mirror sets and the update service of the registries that --mirror-registry names. With anything ' +
+    'else in it, nothing is applied. A folder without a release may hold signatures by trusted keys; configuration ' +
+    'made by hand needs --allow-unsigned. An object that exists with the same content is left as it is; one with ' +
+    'other content is reported and left alone, unless --overwrite is given. Mirror sets and certificate authorities ' +
+    'are different: what the configuration adds is added to the object, and what only the object has stays and is ' +
+    'listed, with --overwrite too. An object that fails does not keep the others from being applied.',
   positionals: {
     config: {
       type: 'string',

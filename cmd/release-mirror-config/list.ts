@@ -30,9 +30,9 @@ const {
 /** `list`: shows channels, versions and paths of updates. */
 export const command = defineCommand({
   details:
-    'Asks the public update graph, or the one of --graph-url. Channels and versions can also come from an archive of graph data, without ' +
-    'a network. Which updates exist is in the releases, so paths from an archive need --from-dir too. Checks no signature, and ' +
-    'changes nothing.',
+    'Asks the public update graph, or the one of --graph-url. Channels and versions can also come from an archive of ' +
+    'graph data, without a network. Which updates exist is in the releases, so paths from an archive need --from-dir ' +
+    'too. Checks no signature, and changes nothing.',
   positionals: {
     what: { type: 'string', required: true, choices: ['versions', 'channels', 'paths'], describe: 'What to list' },
   },

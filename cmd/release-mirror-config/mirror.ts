@@ -38,9 +38,10 @@ import { readReleases, readRequest, requireTagEach, configFolderOf, type MirrorA
 /** The default command: mirrors a release and its configuration. */
 export const command = defineCommand({
   details:
-    'The release is a version, an image, a bundle or mirror directory, or file://openshift/release:TAG with --from-dir. Its ' +
-    'signature is checked first. Images and their sigstore signatures keep their digests. Existing content is not fetched again, so ' +
-    'an interrupted run resumes if the same command is run again. Without a destination only the configuration is created.',
+    'The release is a version, an image, a bundle or mirror directory, or file://openshift/release:TAG with ' +
+    '--from-dir. Its signature is checked first. Images and their sigstore signatures keep their digests. Existing ' +
+    'content is not fetched again, so an interrupted run resumes if the same command is run again. Without a ' +
+    'destination only the configuration is created.',
   positionals: {
     release: {
       type: 'string',
@@ -52,7 +53,8 @@ export const command = defineCommand({
   examples: [
     ['4.20.3 --to-dir=/media/usb/mirror -a pull-secret.json', 'Mirror a release to disk'],
     [
-      'file://openshift/release:4.20.3-x86_64 --from-dir=/media/usb/mirror --to=registry.example.com:5000/openshift/release --apply-config',
+      'file://openshift/release:4.20.3-x86_64 --from-dir=/media/usb/mirror ' +
+        '--to=registry.example.com:5000/openshift/release --apply-config',
       'Mirror it from disk to the registry of a site, and configure its cluster',
     ],
     ['4.18.20,4.19.12 --to-dir=/media/usb/mirror', 'Mirror two releases, and download shared blobs once'],
@@ -345,7 +347,8 @@ function formatUpload(outcomes: readonly MirrorOutcome[], args: MirrorArguments)
   return new Lines(
     'To upload local images to a registry, run:',
     '',
-    `    oc adm-release-mirror-config ${from} ${shellWord(names.join(','))} --to=REGISTRY/REPOSITORY${trustWords(args)}`,
+    `    oc adm-release-mirror-config ${from} ${shellWord(names.join(','))} ` +
+      `--to=REGISTRY/REPOSITORY${trustWords(args)}`,
     '',
     'or, with oc alone:',
     '',

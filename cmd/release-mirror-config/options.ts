@@ -23,7 +23,8 @@ export const mirrorOptions = {
     alias: 'f',
     hiddenAlias: 'filename',
     describe:
-      'ImageSetConfiguration of oc-mirror with the releases, - for the standard input; options on the command line replace its fields',
+      'ImageSetConfiguration of oc-mirror with the releases, - for the standard input; options on the command ' +
+      'line replace its fields',
     suggest: 'files',
     alsoTakes: 'stdin',
   },

@@ -15,10 +15,11 @@ const { 'idms-file': _, ...registries } = registryOptions;
 /** `prune`: removes releases from a registry or a mirror directory. */
 export const command = defineCommand({
   details:
-    'Shows which releases at a target would be removed, and how many bytes that frees. Removes nothing unless --yes is given. ' +
-    'With a release go its images, their sigstore signatures, its graph data and its files in the config folder. Releases of --keep and ' +
-    'releases in the history of the cluster stay, and so do images that the cluster runs or has pinned. Images that belong to no known ' +
-    'release stay too. If the run is interrupted, run it again: it resumes.',
+    'Shows which releases at a target would be removed, and how many bytes that frees. Removes nothing unless --yes ' +
+    'is given. With a release go its images, their sigstore signatures, its graph data and its files in the config ' +
+    'folder. Releases of --keep and releases in the history of the cluster stay, and so do images that the cluster ' +
+    'runs or has pinned. Images that belong to no known release stay too. If the run is interrupted, run it again: ' +
+    'it resumes.',
   positionals: {},
   options: {
     keep: {
@@ -139,7 +140,8 @@ function formatSums({ repositories, files, bytes, isDone }: PruneOutcome): strin
   const frees = isRegistry ? 'The registry frees' : isDone ? 'That freed' : 'That frees';
   const when = isRegistry ? ' when it collects garbage' : '';
   return [
-    `${isDone ? 'Removed' : 'To remove'}: ${manifests} manifests, ${attachments} of them for signatures and other attachments; ${formatCount(files.length, 'file')}.`,
+    `${isDone ? 'Removed' : 'To remove'}: ${manifests} manifests, ${attachments} of them for signatures and ` +
+      `other attachments; ${formatCount(files.length, 'file')}.`,
     `${frees} ${formatBytes(bytes)}${when}.`,
   ];
 }
@@ -152,7 +154,8 @@ function formatKept({ repositories, cluster }: PruneOutcome): string[] {
       : []),
     ...(foreign.length > 0
       ? [
-          `Kept, because they belong to no known release: ${formatCount(foreign.length, 'tag')} (${nameSome(foreign, 3)}).`,
+          `Kept, because they belong to no known release: ${formatCount(foreign.length, 'tag')} ` +
+            `(${nameSome(foreign, 3)}).`,
         ]
       : []),
     ...repositories.flatMap(({ repository: { place }, undeleted = [] }) =>

@@ -35,7 +35,8 @@ export function readRequest(args: MirrorArguments): Omit<MirroringRequest, 'rele
   if (!hasPlace && args.additionalImage.length > 0) refuse('--additional-image needs --to or --to-dir');
   if (args.overwrite && !args.applyConfig && !args.applyReleaseImageSignature) {
     refuse(
-      '--overwrite replaces objects of the cluster, and neither --apply-config nor --apply-release-image-signature is given',
+      '--overwrite replaces objects of the cluster, and neither --apply-config nor ' +
+        '--apply-release-image-signature is given',
     );
   }
   // As in oc, the default destination of the mapping is a repository with this name.

@@ -9,9 +9,10 @@ import { recordArgument } from './status/statusView.ts';
 /** `abort`: aborts an update that has not begun. */
 export const command = defineCommand({
   details:
-    'Before the update has started, this stops the agents, removes the pins and restores what was paused. The cluster is then as it ' +
-    'was before. After the cluster version operator has started, an update cannot be aborted: the command prints what to do, and ' +
-    'changes nothing. The controller aborts the update. If no agent has reported, the request waits for one, and the command does not.',
+    'Before the update has started, this stops the agents, removes the pins and restores what was paused. The ' +
+    'cluster is then as it was before. After the cluster version operator has started, an update cannot be aborted: ' +
+    'the command prints what to do, and changes nothing. The controller aborts the update. If no agent has reported, ' +
+    'the request waits for one, and the command does not.',
   positionals: recordArgument,
   options: {
     wait: { type: 'boolean', default: true, describe: 'Wait until the update is aborted' },

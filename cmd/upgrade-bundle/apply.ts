@@ -42,7 +42,9 @@ import { describeWindow } from './status/statusView.ts';
 function checkAcknowledgement(text: string): void {
   if (fitsSpec('acknowledge', text)) return;
   throw new PluginError('usage', `“${text}” is not the name of an acknowledgement`, {
-    hint: 'It begins with ack- and a version, such as ack-4.19-kube-1.33-api-removals-in-4.20. preflight with the bundle names each that is due.',
+    hint:
+      'It begins with ack- and a version, such as ack-4.19-kube-1.33-api-removals-in-4.20. preflight with the ' +
+      'bundle names each that is due.',
   });
 }
 
@@ -75,7 +77,8 @@ const options = {
     'control-plane-only': {
       type: 'boolean',
       describe:
-        'From an extended (EUS) release to the next one, pause the other pools until the control plane has both updates',
+        'From an extended (EUS) release to the next one, pause the other pools until the control plane has both ' +
+        'updates',
     },
     window: {
       type: 'string',
@@ -133,12 +136,13 @@ const options = {
 /** `apply`: allows the bundle that the cluster updates with. */
 export const command = defineCommand({
   details:
-    'Allows the cluster to update itself from one bundle, which an UpgradeBundle names by its digest. The bundle itself is not ' +
-    'uploaded. The agents find it on a USB drive in a node, or at the place that --device names. They load it on every node, ' +
-    'and start the update unless it is on hold. Agents that have already found a bundle wait for this permission. The argument ' +
-    'can be the bundle, or the .yaml or .sha256 file beside it. Of a bundle, every byte is read for its digest, and the release ' +
-    'signature is checked without a network. A bundle that the agents would refuse is refused here, and so is one that differs ' +
-    'from a file beside it. Of a file beside a bundle, nothing is verified. The agents check the signature and every byte again.',
+    'Allows the cluster to update itself from one bundle, which an UpgradeBundle names by its digest. The bundle ' +
+    'itself is not uploaded. The agents find it on a USB drive in a node, or at the place that --device names. They ' +
+    'load it on every node, and start the update unless it is on hold. Agents that have already found a bundle wait ' +
+    'for this permission. The argument can be the bundle, or the .yaml or .sha256 file beside it. Of a bundle, every ' +
+    'byte is read for its digest, and the release signature is checked without a network. A bundle that the agents ' +
+    'would refuse is refused here, and so is one that differs from a file beside it. Of a file beside a bundle, ' +
+    'nothing is verified. The agents check the signature and every byte again.',
   positionals: namedArgument,
   options,
   examples: [

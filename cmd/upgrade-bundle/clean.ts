@@ -9,8 +9,8 @@ import { recordArgument } from './status/statusView.ts';
 /** `clean`: removes the records of updates that have ended. */
 export const command = defineCommand({
   details:
-    'Removes the UpgradeBundles that are Completed or Failed: all of them, or the one with the given name. The agents then remove ' +
-    'the files that they keep for them. Images that the cluster runs with stay, and stay pinned.',
+    'Removes the UpgradeBundles that are Completed or Failed: all of them, or the one with the given name. The ' +
+    'agents then remove the files that they keep for them. Images that the cluster runs with stay, and stay pinned.',
   positionals: {
     name: { ...recordArgument.name, describe: 'Name of an UpgradeBundle (default: all that have ended)' },
   },

@@ -16,10 +16,10 @@ const side = {
 /** `diff`: shows what changed between two bundles or releases. */
 export const command = defineCommand({
   details:
-    'Compares the components of two releases, their sizes and source commits, and counts the blobs that both have. Of a bundle ' +
-    'with several releases the last one counts, and each is compared with the one before it too. Reads only payloads and ' +
-    'manifests, so it takes seconds for bundles of any size. Leaves out operators and other extra images. Checks no ' +
-    'signature, and changes nothing: the verify command checks them.',
+    'Compares the components of two releases, their sizes and source commits, and counts the blobs that both have. ' +
+    'Of a bundle with several releases the last one counts, and each is compared with the one before it too. Reads ' +
+    'only payloads and manifests, so it takes seconds for bundles of any size. Leaves out operators and other extra ' +
+    'images. Checks no signature, and changes nothing: the verify command checks them.',
   positionals: {
     from: { ...side, describe: 'Earlier bundle, device, mirror directory, version or release image' },
     to: { ...side, describe: 'Later one' },

@@ -15,9 +15,9 @@ import { commit, version } from '../cli/version.ts';
 /** `doctor`: shows what is installed on this machine, and what commands would find. */
 export const command = defineCommand({
   details:
-    'Searches the PATH, and asks the cluster of the kubeconfig for its version, for at most five seconds. Changes nothing. Nodes ' +
-    'need the tools that load images; RHCOS has them all, and a machine that only creates bundles needs none. Aliases and functions ' +
-    'of a shell are not listed: ‘type oc’ shows them.',
+    'Searches the PATH, and asks the cluster of the kubeconfig for its version, for at most five seconds. Changes ' +
+    'nothing. Nodes need the tools that load images; RHCOS has them all, and a machine that only creates bundles ' +
+    'needs none. Aliases and functions of a shell are not listed: ‘type oc’ shows them.',
   options: {
     ...outputOption(),
     checksums: {

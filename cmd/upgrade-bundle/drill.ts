@@ -12,10 +12,11 @@ import { formatDrillPage } from './report/findingsPage.ts';
 /** `drill`: shows on a live cluster that its nodes start without a registry. */
 export const command = defineCommand({
   details:
-    'Sends every registry of a node to a local port that answers nothing, and restarts its container runtime, or with --reboot drains ' +
-    'and reboots it. Waits until all pods of the node run again. Reports what asked for which image, and how long each pod took. ' +
-    'Before that it checks preflight, the control plane, etcd and disruption budgets. Afterwards the node is as before. If this ' +
-    'command ends early, the node ends the drill by itself. The agents of install must run on the node.',
+    'Sends every registry of a node to a local port that answers nothing, and restarts its container runtime, or ' +
+    'with --reboot drains and reboots it. Waits until all pods of the node run again. Reports what asked for which ' +
+    'image, and how long each pod took. Before that it checks preflight, the control plane, etcd and disruption ' +
+    'budgets. Afterwards the node is as before. If this command ends early, the node ends the drill by itself. The ' +
+    'agents of install must run on the node.',
   positionals: {
     node: { type: 'string', describe: 'The node', suggest: 'nodes' },
   },
@@ -88,7 +89,8 @@ function failureOf(drills: readonly NodeDrill[], nodes: readonly string[]): Plug
     untriedCount === 0 ? '' : `; ${untriedCount} more ${untriedCount === 1 ? 'node was' : 'nodes were'} not tried`;
   const message = `${last?.node ?? ''} does not start without a registry: ${last?.message ?? ''}${rest}`;
   const hint =
-    'The node uses its registries again. Load or pin the images above, or set imagePullPolicy: IfNotPresent, then run this again.';
+    'The node uses its registries again. Load or pin the images above, or set imagePullPolicy: IfNotPresent, ' +
+    'then run this again.';
   return new PluginError('not-ready', message, { hint });
 }
 

@@ -13,11 +13,12 @@ import { checkPlace, clusterAccessOptions, formatOption } from '../cli/options.t
 /** `gather`: writes the state of an update into a folder or a tar. */
 export const command = defineCommand({
   details:
-    'For a person who can help and cannot reach the cluster. Writes UpgradeBundles, the reports of the agents, the objects that decide about an ' +
-    'update, events, and the image lists of the nodes. Also writes the logs of the agents, the controllers, the machine config operator ' +
-    'and the version operator. Redacts Secrets, tokens, passwords, private keys, most variables and foreign annotations, and prints how ' +
-    'many of each. With --review, prints each redacted line, and packs nothing: read the files before you hand them over. What cannot be ' +
-    'read is in failures.txt, and stops nothing. Changes nothing in the cluster.',
+    'For a person who can help and cannot reach the cluster. Writes UpgradeBundles, the reports of the agents, the ' +
+    'objects that decide about an update, events, and the image lists of the nodes. Also writes the logs of the ' +
+    'agents, the controllers, the machine config operator and the version operator. Redacts Secrets, tokens, ' +
+    'passwords, private keys, most variables and foreign annotations, and prints how many of each. With --review, ' +
+    'prints each redacted line, and packs nothing: read the files before you hand them over. What cannot be read is ' +
+    'in failures.txt, and stops nothing. Changes nothing in the cluster.',
   options: {
     'dest-dir': {
       type: 'string',

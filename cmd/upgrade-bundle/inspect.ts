@@ -15,9 +15,9 @@ import { formatSbom, sbomFormats } from './report/sbom.ts';
 /** `inspect`: shows the contents of a bundle in place, without reading its blobs. */
 export const command = defineCommand({
   details:
-    'Reads only the metadata, the manifests and the release payload, so it takes seconds for a bundle of any size. Checks no ' +
-    'signature, and changes nothing: it lists the signers and known risks that the bundle names, and the verify command checks the signatures. -o wide lists everything, and -o html writes a page in ' +
-    'one file.',
+    'Reads only the metadata, the manifests and the release payload, so it takes seconds for a bundle of any size. ' +
+    'Checks no signature, and changes nothing: it lists the signers and known risks that the bundle names, and the ' +
+    'verify command checks the signatures. -o wide lists everything, and -o html writes a page in one file.',
   positionals: bundleArgument,
   options: {
     ...outputOption('wide', 'html'),

@@ -21,14 +21,15 @@ import { screenOf, screenOptions } from './node/nodeOptions.ts';
 /** `install`: installs the agents that let a cluster update itself from a bundle. */
 export const command = defineCommand({
   details:
-    'Creates the kind UpgradeBundle and runs an agent on every node, which finds bundles on USB drives and loads them. Run it once ' +
-    'for each cluster, as cluster-admin. Nothing is fetched from a registry: the agents run in the image of the machine config ' +
-    'daemon. Their executable is uploaded to one node of each architecture through the API server, and checked there by its digest. ' +
-    'Other nodes, and nodes that join later, get it from there. Run it again to repair the installation, or with another executable ' +
-    'to update it; correct objects are left alone. -o yaml prints the objects and writes nothing. Apply them by other means, then ' +
-    'run install for the token of the agents, which is in no file, and for the executable. Agents trust the Red Hat release key and ' +
-    'the keys that the trust options of the latest run name. With --keep-images every node restarts its container runtime once, ' +
-    'and no node reboots.',
+    'Creates the kind UpgradeBundle and runs an agent on every node, which finds bundles on USB drives and loads ' +
+    'them. Run it once for each cluster, as cluster-admin. Nothing is fetched from a registry: the agents run in the ' +
+    'image of the machine config daemon. Their executable is uploaded to one node of each architecture through the ' +
+    'API server, and checked there by its digest. Other nodes, and nodes that join later, get it from there. Run it ' +
+    'again to repair the installation, or with another executable to update it; correct objects are left alone. -o ' +
+    'yaml prints the objects and writes nothing. Apply them by other means, then run install for the token of the ' +
+    'agents, which is in no file, and for the executable. Agents trust the Red Hat release key and the keys that the ' +
+    'trust options of the latest run name. With --keep-images every node restarts its container runtime once, and no ' +
+    'node reboots.',
   options: {
     executable: {
       type: 'string',
@@ -88,7 +89,8 @@ export const command = defineCommand({
         needs: ['mirror'],
         choices: mirrorContents,
         describe:
-          'Content of the mirrors (default: as before, all at first): whole bundles, or what the machine config controller reads',
+          'Content of the mirrors (default: as before, all at first): whole bundles, or what the machine config ' +
+          'controller reads',
       },
       'mirror-quota': {
         type: 'string',

@@ -69,9 +69,10 @@ const positionals = {
 /** `lint`: finds what needs a registry in the manifests of a release. */
 export const command = defineCommand({
   details:
-    'Reads the manifests of a release, without a cluster. Finds workloads that always pull, images that the release does not have, ' +
-    'catalogs and image streams that poll, and scripts and units that contact a registry. Manifests within ConfigMaps and ' +
-    'MachineConfigs are read too. Checks no signature, and changes nothing. The page docs/lint-rules.md describes each rule.',
+    'Reads the manifests of a release, without a cluster. Finds workloads that always pull, images that the release ' +
+    'does not have, catalogs and image streams that poll, and scripts and units that contact a registry. Manifests ' +
+    'within ConfigMaps and MachineConfigs are read too. Checks no signature, and changes nothing. The page ' +
+    'docs/lint-rules.md describes each rule.',
   positionals,
   options,
   examples: [

@@ -65,12 +65,13 @@ const options = {
 /** `preflight`: checks whether a cluster can boot and update without a registry. */
 export const command = defineCommand({
   details:
-    'Checks the version, the operators, the pools and the nodes of the cluster, and every workload. With a bundle it also checks the ' +
-    'release in it. Changes nothing. Each finding says what to do; a blocker would keep the cluster from booting or updating. The ' +
-    'exit code is 1 if there is a blocker. The rights of cluster-reader suffice, with three additions. The right for nodes/proxy shows how ' +
-    'much space is free, and listing Secrets of the control plane when certificates expire. Creating pods shows, in a dry run, whether the ' +
-    'cluster makes every pod pull its images. If the cluster has ' +
-    'mirrors and image policies, the mirrors are asked for the sigstore signatures that the policies demand.',
+    'Checks the version, the operators, the pools and the nodes of the cluster, and every workload. With a bundle it ' +
+    'also checks the release in it. Changes nothing. Each finding says what to do; a blocker would keep the cluster ' +
+    'from booting or updating. The exit code is 1 if there is a blocker. The rights of cluster-reader suffice, with ' +
+    'three additions. The right for nodes/proxy shows how much space is free, and listing Secrets of the control ' +
+    'plane when certificates expire. Creating pods shows, in a dry run, whether the cluster makes every pod pull its ' +
+    'images. If the cluster has mirrors and image policies, the mirrors are asked for the sigstore signatures that ' +
+    'the policies demand.',
   positionals: {
     bundle: { type: 'string', describe: 'Bundle to update the cluster with', suggest: 'bundles' },
   },
@@ -167,7 +168,9 @@ function failureOf({ findings, target }: Preflight): PluginError {
  */
 function toWords({ cluster, version, target, nodes, workloads, findings }: Preflight, width: number): Lines {
   const plan = target === undefined ? '' : `, to be updated to ${target}`;
-  const title = `${cluster}: OpenShift ${version}${plan}; ${formatCount(nodes, 'node')} and ${formatCount(workloads, 'workload')} checked`;
+  const title =
+    `${cluster}: OpenShift ${version}${plan}; ${formatCount(nodes, 'node')} and ` +
+    `${formatCount(workloads, 'workload')} checked`;
   if (findings.length === 0) return new Lines(title, 'Nothing was found that needs a registry.');
   const groups = [...Map.groupBy(findings, (each) => `${severityOf(each)} ${each.check}`).values()];
   const rows = groups.flatMap((group) => [

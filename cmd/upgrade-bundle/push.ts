@@ -32,10 +32,11 @@ const { 'idms-file': _mirrors, ...ownOptions } = registryOptions;
 /** `push`: pushes every image of a bundle into a registry. */
 export const command = defineCommand({
   details:
-    'Checks the signatures before anything is pushed, without a network unless --signature-store names one. The release, its ' +
-    'components, extra images and sigstore attachments go into one repository, with their tags and unchanged digests. Existing ' +
-    'content is skipped, so an interrupted push resumes if the same command is run again. With --apply-config, the cluster is ' +
-    'checked first, and gets what it needs for the update as soon as all images are there.',
+    'Checks the signatures before anything is pushed, without a network unless --signature-store names one. The ' +
+    'release, its components, extra images and sigstore attachments go into one repository, with their tags and ' +
+    'unchanged digests. Existing content is skipped, so an interrupted push resumes if the same command is run ' +
+    'again. With --apply-config, the cluster is checked first, and gets what it needs for the update as soon as all ' +
+    'images are there.',
   positionals: bundleArgument,
   options: {
     to: {
@@ -174,7 +175,8 @@ function formatPushed(result: ReturnType<typeof toPlainPushed>, path: string, ar
     ...(applied
       ? []
       : [
-          'Apply the signature of the release, and a mirror set for the destination (from a machine that reaches the cluster):',
+          'Apply the signature of the release, and a mirror set for the destination (from a machine that ' +
+            'reaches the cluster):',
           `  oc adm-upgrade-bundle push ${again} --apply-config${clusterWords(args)}`,
         ]),
     ...(error !== undefined

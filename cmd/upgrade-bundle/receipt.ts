@@ -25,9 +25,9 @@ const positionals = {
 /** `receipt`: checks the signed report of a verification. */
 export const command = defineCommand({
   details:
-    'Checks the signature of a receipt, and that the bundle was good when it was verified. Does not read the bundle: compare ' +
-    'the digest that is printed, or give the expected one with --digest. The exit code is 1 for a receipt of a bundle with ' +
-    'problems.',
+    'Checks the signature of a receipt, and that the bundle was good when it was verified. Does not read the bundle: ' +
+    'compare the digest that is printed, or give the expected one with --digest. The exit code is 1 for a receipt of ' +
+    'a bundle with problems.',
   positionals,
   options,
   examples: [

@@ -42,11 +42,11 @@ const options = {
 /** `report`: shows the reports that drives bring back from sites. */
 export const command = defineCommand({
   details:
-    'Checks and shows the reports that agents write onto a drive (install --reports=allow). The action show takes a file, a drive, a ' +
-    'partition or a folder, and shows the newest report. The action list takes a folder with reports of many sites, and prints one line ' +
-    'for each cluster. A file that cannot be used is a line with its problem. The signature proves which installation made a report, if ' +
-    'its key is given. It does not prove that no newer report was withheld: compare its number and its time. The formats csv and html ' +
-    'are for list.',
+    'Checks and shows the reports that agents write onto a drive (install --reports=allow). The action show takes a ' +
+    'file, a drive, a partition or a folder, and shows the newest report. The action list takes a folder with ' +
+    'reports of many sites, and prints one line for each cluster. A file that cannot be used is a line with its ' +
+    'problem. The signature proves which installation made a report, if its key is given. It does not prove that no ' +
+    'newer report was withheld: compare its number and its time. The formats csv and html are for list.',
   positionals: {
     action: {
       type: 'string',
@@ -165,7 +165,8 @@ function formatFleet(members: readonly FleetMember[], width: number): Lines {
   const title = `${formatCount(usable.length, 'cluster')}${broken > 0 ? `, and ${formatCount(broken, 'file')} that cannot be used` : ''}`;
   if (members.length === 0)
     return new Lines(
-      'There are no reports: files are read whose names begin with update-report, or end with .json, .gpg, .pgp, .asc or .img.',
+      'There are no reports: files are read whose names begin with update-report, or end with .json, .gpg, ' +
+        '.pgp, .asc or .img.',
     );
   const heads = ['CLUSTER', 'VERSION', 'LAST UPDATE', 'DURATION', 'FREE', 'AGE', 'KEY', 'PROBLEMS'];
   return new Lines(title, '', formatTable([heads, ...members.map(formatMember)], [], width));
@@ -230,7 +231,8 @@ function formatUpdateReport(where: string, opened: OpenedReport, others: number)
   const last = lastUpdateOf(report);
   const signature = trusted
     ? `good, by the given key ${signer}`
-    : `by the key that the report itself names, ${signer}: compare it with the report of preflight --export, or give --key`;
+    : `by the key that the report itself names, ${signer}: compare it with the report of preflight --export, or ` +
+      'give --key';
   const rows = [
     ['Cluster', cluster],
     ['Signature', signature],

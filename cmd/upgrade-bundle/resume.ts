@@ -8,8 +8,8 @@ import { recordArgument } from './status/statusView.ts';
 /** `resume`: starts an update that is on hold. */
 export const command = defineCommand({
   details:
-    'Removes the hold from an UpgradeBundle. The update starts when every node has loaded everything, or at once if they have. If it ' +
-    'waits for a maintenance window only, or for a clock that can be trusted, it starts without.',
+    'Removes the hold from an UpgradeBundle. The update starts when every node has loaded everything, or at once if ' +
+    'they have. If it waits for a maintenance window only, or for a clock that can be trusted, it starts without.',
   positionals: recordArgument,
   options: { ...dryRunOption, ...outputOption(), ...clusterAccessOptions },
   examples: [['', 'Start the update that is on hold']],

@@ -18,11 +18,12 @@ import {
 /** `retain`: lets a cluster keep the bundle of the release that it runs. */
 export const command = defineCommand({
   details:
-    'Gives a cluster the bundle of the release that it runs, if that release came from an installer or a registry. The agents find ' +
-    'the bundle like that of an update, and every node loads and pins its images. If the cluster has mirrors (install --mirror), ' +
-    'each control plane node keeps a copy, and its mirror serves it to nodes that join or lost their images. Without mirrors, no ' +
-    'copy stays. Nothing is updated: a bundle of another release is refused, here and by the controller. Run it again at any time: ' +
-    'it changes nothing if everything is in place, and repeats what a mirror lacks.',
+    'Gives a cluster the bundle of the release that it runs, if that release came from an installer or a registry. ' +
+    'The agents find the bundle like that of an update, and every node loads and pins its images. If the cluster has ' +
+    'mirrors (install --mirror), each control plane node keeps a copy, and its mirror serves it to nodes that join ' +
+    'or lost their images. Without mirrors, no copy stays. Nothing is updated: a bundle of another release is ' +
+    'refused, here and by the controller. Run it again at any time: it changes nothing if everything is in place, ' +
+    'and repeats what a mirror lacks.',
   positionals: namedArgument,
   options: { ...dryRunOption, ...outputOption(), ...namedOptions, ...namedTrustOptions },
   examples: [
@@ -58,5 +59,8 @@ function describeRetention({ version, lacking }: Retention, isDone: boolean): st
     return `The cluster runs ${version}. ${nodes}, and no copy stays: it has no mirrors (install --mirror).`;
   }
   if (lacking.length === 0) return `The cluster runs ${version}, and every mirror has it.`;
-  return `The cluster runs ${version}. Every node loads and pins its images, and these mirrors get it: ${lacking.join(', ')}.`;
+  return (
+    `The cluster runs ${version}. Every node loads and pins its images, and these mirrors get ` +
+    `it: ${lacking.join(', ')}.`
+  );
 }

@@ -13,10 +13,10 @@ import { parseListen, readToken } from '../cli/values.ts';
 /** `serve`: serves a bundle as a registry. */
 export const command = defineCommand({
   details:
-    'Checks the signatures before anything is served, without a network unless --signature-store names one. Clients find the ' +
-    'images under their original repositories, such as openshift-release-dev/ocp-release, and all of them under ' +
-    'openshift/release. Extracts nothing, and accepts no pushes. Only this machine has access, unless --listen names another ' +
-    'address. Prints its address, and runs until Ctrl-C.',
+    'Checks the signatures before anything is served, without a network unless --signature-store names one. Clients ' +
+    'find the images under their original repositories, such as openshift-release-dev/ocp-release, and all of them ' +
+    'under openshift/release. Extracts nothing, and accepts no pushes. Only this machine has access, unless --listen ' +
+    'names another address. Prints its address, and runs until Ctrl-C.',
   positionals: bundleArgument,
   options: {
     listen: {
@@ -67,7 +67,9 @@ export const command = defineCommand({
     warnOfExtraImages(signed.extraImages, terminal);
     context.log('info', `serving ${bundle.path} as ${server.repositories.join(', ')} until Ctrl-C. Try:`);
     const shown = address.replace(/^(?:0\.0\.0\.0|\[::\])/, 'localhost');
-    const message = `  skopeo inspect --tls-verify=false ${token === undefined ? '' : '--registry-token=TOKEN '}docker://${shown}/${releaseRepository}:${version}-${arch}`;
+    const message =
+      '  skopeo inspect ' +
+      `--tls-verify=false ${token === undefined ? '' : '--registry-token=TOKEN '}docker://${shown}/${releaseRepository}:${version}-${arch}`;
     context.log('info', message);
     // An interruption is the normal end of a server, and not a failure.
     if (!context.signal.aborted) await once(context.signal, 'abort');

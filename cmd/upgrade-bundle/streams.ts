@@ -15,11 +15,12 @@ import { offlineTrustOf, offlineTrustOptions } from '../cli/trust.ts';
 /** `streams`: describes the operating system streams of a release in a cluster without a registry. */
 export const command = defineCommand({
   details:
-    'From 4.23 on, the machine config controller of a release starts nothing else before it has the OSImageStream “cluster” for ' +
-    'this release, and asks a registry for its content. On a cluster that is updated without the agents and without a registry, ' +
-    'this prints that object, as the controller would make it for this cluster. With --apply it writes it. Run that when the update has ' +
-    'been requested and the version operator has created the definition of the kind. The signature of the release is checked ' +
-    'without a network, also with the keys that the agents of the cluster trust.',
+    'From 4.23 on, the machine config controller of a release starts nothing else before it has the OSImageStream ' +
+    '“cluster” for this release, and asks a registry for its content. On a cluster that is updated without the ' +
+    'agents and without a registry, this prints that object, as the controller would make it for this cluster. With ' +
+    '--apply it writes it. Run that when the update has been requested and the version operator has created the ' +
+    'definition of the kind. The signature of the release is checked without a network, also with the keys that the ' +
+    'agents of the cluster trust.',
   positionals: bundleArgument,
   options: {
     apply: { type: 'boolean', describe: 'Write the object to the cluster, with its status' },

@@ -10,16 +10,18 @@ import { askForYes, clusterAccessOptions, dryRunOption, outputOption, yesOption 
 /** `uninstall`: removes the objects of `install`, and everything that the agents created. */
 export const command = defineCommand({
   details:
-    'Stops the agents, removes their files from the nodes, and then deletes every object, including UpgradeBundles. The images ' +
-    'stay in the stores of the nodes, with the PinnedImageSets that keep them there and the release signatures in ' +
-    'openshift-config-managed: the cluster runs with them. Refuses to run while an update is in progress.',
+    'Stops the agents, removes their files from the nodes, and then deletes every object, including UpgradeBundles. ' +
+    'The images stay in the stores of the nodes, with the PinnedImageSets that keep them there and the release ' +
+    'signatures in openshift-config-managed: the cluster runs with them. Refuses to run while an update is in ' +
+    'progress.',
   options: {
     force: { type: 'boolean', describe: 'Uninstall even if an update is in progress, and restore what it paused' },
     mirror: { type: 'boolean', describe: 'Remove only the mirrors on the control plane nodes' },
     'remove-pins': {
       type: 'boolean',
       describe:
-        'Remove the pins too, in PinnedImageSets and in CRI-O: kubelets may then remove images that cannot be pulled again',
+        'Remove the pins too, in PinnedImageSets and in CRI-O: kubelets may then remove images that cannot be ' +
+        'pulled again',
     },
     wait: {
       type: 'boolean',

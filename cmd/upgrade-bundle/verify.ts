@@ -53,9 +53,9 @@ const options = {
 /** `verify`: checks a bundle from its signature to its last blob. */
 export const command = defineCommand({
   details:
-    'Reads everything once, in place, from the signature of the release to the last blob, and names each file that is missing, ' +
-    'truncated, corrupt or unexpected. Uses no network unless --signature-store names one. A .sha256 file beside the bundle is ' +
-    'compared too. The exit code is 0 for a good bundle, and 1 for any other.',
+    'Reads everything once, in place, from the signature of the release to the last blob, and names each file that ' +
+    'is missing, truncated, corrupt or unexpected. Uses no network unless --signature-store names one. A .sha256 ' +
+    'file beside the bundle is compared too. The exit code is 0 for a good bundle, and 1 for any other.',
   positionals: bundleArgument,
   options,
   examples: [

@@ -165,7 +165,9 @@ export function nameIgnore({ check, subject }: Pick<Finding, 'check' | 'subject'
 /** Checks the name of an overruled blocker. Throws `usage` for an unknown check, and for a check of trust. */
 export function requireIgnorable(name: string): void {
   const [check, object] = splitName(name);
-  const hint = `The checks are ${ignorableChecks.join(', ')}. An object follows a colon: drains:poddisruptionbudget/shop/web.`;
+  const hint =
+    `The checks are ${ignorableChecks.join(', ')}. An object follows a colon: ` +
+    'drains:poddisruptionbudget/shop/web.';
   if ((trustChecks as readonly string[]).includes(check))
     throw new PluginError('usage', `findings of ${check} cannot be ignored: they are about trust`, { hint });
   if (!(ignorableChecks as readonly string[]).includes(check) || object === '' || !/^[\x21-\x7e]{0,512}$/.test(name))

@@ -77,8 +77,10 @@ export function formatTrustInstructions({ certificateAuthority }: UpdateServiceO
     'To make the cluster trust the registry, when the configuration is applied:',
     '',
     `    name="$(oc get image.config.openshift.io cluster -o jsonpath='{.spec.additionalTrustedCA.name}')"`,
-    `    oc -n openshift-config patch configmap "\${name:=${registryAuthorityName}}" --type=merge -p '{"data":'${data}'}'`,
-    `    oc patch image.config.openshift.io cluster --type=merge -p '{"spec":{"additionalTrustedCA":{"name":"'"$name"'"}}}'`,
+    `    oc -n openshift-config patch configmap "\${name:=${registryAuthorityName}}" --type=merge -p ` +
+      `'{"data":'${data}'}'`,
+    '    oc patch image.config.openshift.io cluster --type=merge -p ' +
+      `'{"spec":{"additionalTrustedCA":{"name":"'"$name"'"}}}'`,
   ].join('\n');
 }
 
@@ -99,7 +101,8 @@ export function formatUpdateServiceInstructions(options: UpdateServiceOptions): 
     'To make the cluster look for release signatures there, if the versions of both support it:',
     '',
     `    uri=${address('metadataURI')}`,
-    `    oc patch clusterversion version --type=merge -p '{"spec":{"signatureStores":[{"url":"'"$uri"'/api/upgrades_info/signatures"}]}}'`,
+    '    oc patch clusterversion version --type=merge -p ' +
+      `'{"spec":{"signatureStores":[{"url":"'"$uri"'/api/upgrades_info/signatures"}]}}'`,
   ].join('\n');
 }
 
@@ -111,6 +114,8 @@ function checkName(name: string, namespace: string): void {
   const longest = hostLabelLimit - `-policy-engine-route-${namespace}`.length;
   if (/^[a-z](?:[a-z0-9-]*[a-z0-9])?$/.test(name) && name.length <= longest) return;
   throw new PluginError('usage', `“${name}” cannot be the name of an update service in ${namespace}`, {
-    hint: `Take at most ${longest} lower-case letters, digits and dashes, a letter first: it becomes part of a host name.`,
+    hint:
+      `Take at most ${longest} lower-case letters, digits and dashes, a letter first: it becomes part of a host ` +
+      'name.',
   });
 }

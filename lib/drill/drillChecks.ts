@@ -54,7 +54,9 @@ export async function checkPreflight(cluster: Cluster, context: Context): Promis
   if (ready) return version;
   const blockers = findings.filter(({ severity }) => severity === 'blocker');
   const named = blockers.map(({ subject, message }) => `${formatSubject(subject)} ${message}`);
-  const message = `preflight has ${blockers.length === 1 ? 'a blocker' : `${blockers.length} blockers`}: ${nameSome(named, 3, '; ')}`;
+  const message =
+    'preflight has ' +
+    `${blockers.length === 1 ? 'a blocker' : `${blockers.length} blockers`}: ${nameSome(named, 3, '; ')}`;
   const hint =
     'Fix what oc adm-upgrade-bundle preflight reports. A drill shows that a sound cluster needs no registry.';
   throw new PluginError('not-ready', message, { hint });

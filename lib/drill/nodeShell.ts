@@ -23,10 +23,12 @@ const scripts = {
   // systemd-run is one request to systemd: a drill exists with its end, or not at all.
   begin:
     `[ -x /host${executablePath} ] || { echo 'the agent has no executable' >&2; exit 3; }\n` +
-    `${onHost(`systemctl -q is-active ${drillUnit} ${drillBootUnit}`)} && { echo 'a drill is running' >&2; exit 4; }\n` +
+    `${onHost(`systemctl -q is-active ${drillUnit} ${drillBootUnit}`)} && { echo 'a drill is running' >&2; ` +
+    `exit 4; }\n` +
     // What an earlier drill left in the memory of systemd would keep a new one from starting.
     `${onHost(`systemctl -q reset-failed ${drillUnit} ${drillBootUnit}`)} 2>/dev/null\n` +
-    `[ "$(${onHost(`systemctl show --property=LoadState --value ${drillUnit}`)})" = not-found ] || ${onHost('systemctl daemon-reload')}\n` +
+    `[ "$(${onHost(`systemctl show --property=LoadState --value ${drillUnit}`)})" = not-found ] ` +
+    `|| ${onHost('systemctl daemon-reload')}\n` +
     `${onHost('systemd-run "$@"')} || exit\n` +
     `[ -e /host${drillFile} ] || { echo 'the drill has ended at once: see journalctl -u ${drillUnit}' >&2; exit 5; }`,
   /** Prints the requests from a byte on, less than the 64 KiB that an exec returns. */
@@ -149,7 +151,9 @@ export class NodeShell {
     });
     if (own) return own.metadata.name;
     throw new PluginError('not-ready', `no agent runs on ${this.node}, and a drill needs one`, {
-      hint: 'Install the agents, or see why they do not run: oc adm-upgrade-bundle install, oc -n oc-upgrade-bundle get pods -o wide.',
+      hint:
+        'Install the agents, or see why they do not run: oc adm-upgrade-bundle install, oc -n oc-upgrade-bundle ' +
+        'get pods -o wide.',
     });
   }
 }

@@ -40,18 +40,20 @@ function completionOf(shell: (typeof shells)[number]): string {
  */
 export const command = defineCommand({
   details:
-    'With a shell, prints a script for its start-up file, such as “source <(oc adm-upgrade-bundle completion bash)” in ~/.bashrc, after ' +
-    'the completion of oc. It needs no links, and fits every version of oc. On PowerShell: ' +
+    'With a shell, prints a script for its start-up file, such as “source <(oc adm-upgrade-bundle completion bash)” ' +
+    'in ~/.bashrc, after the completion of oc. It needs no links, and fits every version of oc. On PowerShell: ' +
     '“oc adm-upgrade-bundle completion powershell | Out-String | Invoke-Expression”.\n\n' +
-    'Without a shell: in bash, zsh and fish, oc (from 4.15) and kubectl (from 1.26) complete the words of a plugin. They call a program on the path: ' +
-    'oc_complete-… or kubectl_complete-…, with the name of the plugin. A link to the plugin is that program. An rpm has the links. ' +
+    'Without a shell: in bash, zsh and fish, oc (from 4.15) and kubectl (from 1.26) complete the words of a plugin. ' +
+    'They call a program on the path: oc_complete-… or kubectl_complete-…, with the name of the plugin. A link to ' +
+    'the plugin is that program. An rpm has the links. ' +
     'Otherwise, review the printed commands, and run them once:\n\n' +
     '  oc adm-upgrade-bundle completion | sudo sh\n\n' +
-    'The shell needs the completion of oc or kubectl itself: see “oc completion --help”. If shell-hook is loaded, it also completes ' +
+    'The shell needs the completion of oc or kubectl itself: see “oc completion --help”. If shell-hook is ' +
+    'loaded, it also completes ' +
     '“oc adm upgrade create bundle”.\n\n' +
-    'Names of UpgradeBundles and nodes come from the cluster, within two seconds. Nothing else uses the network: versions come ' +
-    'from bundles and mirror directories on this machine, and contexts from the kubeconfig. Names with characters that a shell ' +
-    'could expand, such as spaces, quotes or $, are not offered.',
+    'Names of UpgradeBundles and nodes come from the cluster, within two seconds. Nothing else uses the network: ' +
+    'versions come from bundles and mirror directories on this machine, and contexts from the kubeconfig. Names with ' +
+    'characters that a shell could expand, such as spaces, quotes or $, are not offered.',
   positionals: {
     shell: { type: 'string', choices: shells, describe: 'Shell to print a script for' },
   },

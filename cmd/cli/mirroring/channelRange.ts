@@ -9,8 +9,9 @@ export const channelOptions = {
     type: 'string',
     repeatable: true,
     describe:
-      'Channel such as stable-4.20: its releases from --min to --max, or its latest release; stable-4.20:4.20.1..4.20.5 has ' +
-      'a range of its own, of which each end may be left out. Of several channels, the path of updates is included',
+      'Channel such as stable-4.20: its releases from --min to --max, or its latest release; ' +
+      'stable-4.20:4.20.1..4.20.5 has a range of its own, of which each end may be left out. Of several channels, ' +
+      'the path of updates is included',
     check: (text) => void parseChannel(text),
   },
   min: {

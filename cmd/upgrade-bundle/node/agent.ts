@@ -55,10 +55,10 @@ const options = {
 export const command = defineCommand({
   isService: true,
   details:
-    'Finds bundles on the media of this node, and verifies the bundle whose digest an UpgradeBundle allows. Serves it to the agents ' +
-    'of other nodes. Loads its images in the phase Loading, from its own medium or from another node, and reports its progress. It ' +
-    'needs no registry, and executes nothing on a USB drive. It can be killed at any point: it resumes at the next start. In a pod ' +
-    'it uses the account of the pod. It must run as root.',
+    'Finds bundles on the media of this node, and verifies the bundle whose digest an UpgradeBundle allows. Serves ' +
+    'it to the agents of other nodes. Loads its images in the phase Loading, from its own medium or from another ' +
+    'node, and reports its progress. It needs no registry, and executes nothing on a USB drive. It can be killed at ' +
+    'any point: it resumes at the next start. In a pod it uses the account of the pod. It must run as root.',
   options,
   examples: [
     ['', 'Run the agent of this node, in a pod of the DaemonSet'],

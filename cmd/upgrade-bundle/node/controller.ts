@@ -12,10 +12,10 @@ import { agentOptions } from './nodeOptions.ts';
 export const command = defineCommand({
   isService: true,
   details:
-    'Leads the update of the cluster while it holds the Lease, on a node of the control plane. It checks the cluster, lets nodes ' +
-    'load in turn, pins the images, and requests the update. It reads the facts that the agent of its own node has verified, and ' +
-    'verifies them again. It can be killed at any point: another controller continues. In a pod it uses the account of the pod. It ' +
-    'must run as root.',
+    'Leads the update of the cluster while it holds the Lease, on a node of the control plane. It checks the ' +
+    'cluster, lets nodes load in turn, pins the images, and requests the update. It reads the facts that the agent ' +
+    'of its own node has verified, and verifies them again. It can be killed at any point: another controller ' +
+    'continues. In a pod it uses the account of the pod. It must run as root.',
   options: agentOptions,
   examples: [
     ['', 'Run the controller of this node, in a pod of the DaemonSet'],

@@ -7,9 +7,10 @@ import { defineCommand } from '../../cli/command.ts';
 export const command = defineCommand({
   isService: true,
   details:
-    'Serves a registry without content to this node, and writes the drop-in of registries.conf that sends every registry to it. ' +
-    'Writes each request to a file. At the end of its time, it removes the drop-in, and uncordons the node if the drill cordoned ' +
-    'it, with the kubeconfig of the kubelet. Started by systemd, which removes everything after it, in whichever way it ends.',
+    'Serves a registry without content to this node, and writes the drop-in of registries.conf that sends every ' +
+    'registry to it. Writes each request to a file. At the end of its time, it removes the drop-in, and uncordons ' +
+    'the node if the drill cordoned it, with the kubeconfig of the kubelet. Started by systemd, which removes ' +
+    'everything after it, in whichever way it ends.',
   options: {
     'node-name': { type: 'string', required: true, describe: 'Name of the Node object' },
     until: { type: 'number', required: true, describe: 'End of the drill, in seconds since 1970' },

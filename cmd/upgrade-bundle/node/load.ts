@@ -65,11 +65,12 @@ type LoadArguments = Arguments<typeof options> & { readonly bundle: string };
 /** `load`: loads the images of a bundle into the image store of a node. */
 export const command = defineCommand({
   details:
-    'Checks the signatures first, without a network unless --signature-store names one. Then skopeo or podman copies every ' +
-    'image from the bundle into the store under its own name and digest, with low priority. Images that are present are ' +
-    'skipped, so an interrupted load resumes if the same command is run again. Each image is checked after it is copied, and ' +
-    'all are counted at the end. Of a bundle at a URL, only the parts are fetched that the store lacks, and the release signature proves them. With --digest, the whole ' +
-    'bundle is downloaded, compared and kept, so that this machine can serve it to the next.',
+    'Checks the signatures first, without a network unless --signature-store names one. Then skopeo or podman copies ' +
+    'every image from the bundle into the store under its own name and digest, with low priority. Images that are ' +
+    'present are skipped, so an interrupted load resumes if the same command is run again. Each image is checked ' +
+    'after it is copied, and all are counted at the end. Of a bundle at a URL, only the parts are fetched that the ' +
+    'store lacks, and the release signature proves them. With --digest, the whole bundle is downloaded, compared and ' +
+    'kept, so that this machine can serve it to the next.',
   positionals: {
     bundle: {
       type: 'string',

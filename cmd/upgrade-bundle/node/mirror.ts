@@ -21,9 +21,11 @@ import { hostOptions } from './nodeOptions.ts';
 /** `mirror`: serves a bundle to this machine instead of the registries of its images. */
 export const command = defineCommand({
   details:
-    `For components that always contact a registry. Checks the signatures first. Then serves the bundle at 127.0.0.1, and ` +
-    `writes ${mirrorFile}: CRI-O, podman, skopeo and rpm-ostree then send their requests for the repositories of the bundle ` +
-    `there. Prints each request. Ctrl-C stops it, removes the file, and prints how often each image was requested: the list of ` +
+    'For components that always contact a registry. Checks the signatures first. Then serves the bundle at ' +
+    '127.0.0.1, and ' +
+    `writes ${mirrorFile}: CRI-O, podman, skopeo and rpm-ostree then send their requests for the repositories ` +
+    'of the bundle there. Prints each request. Ctrl-C stops it, removes the file, and prints how often each image ' +
+    'was requested: the list of ' +
     `what still needs a registry.`,
   positionals: bundleArgument,
   options: {

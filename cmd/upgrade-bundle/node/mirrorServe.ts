@@ -7,9 +7,10 @@ import { parseListen } from '../../cli/values.ts';
 export const command = defineCommand({
   isService: true,
   details:
-    'Serves the verified bundles that the agent of this node retains to container runtimes, by TLS and by digest only. Nothing can ' +
-    'be pushed or listed. Checks no signature, because the agent has checked it. An image is served only if all its content is there and can be read. Follows bundles that are ' +
-    'added and removed, and renewed certificates. It needs no cluster, no container runtime and no image.',
+    'Serves the verified bundles that the agent of this node retains to container runtimes, by TLS and by digest ' +
+    'only. Nothing can be pushed or listed. Checks no signature, because the agent has checked it. An image is ' +
+    'served only if all its content is there and can be read. Follows bundles that are added and removed, and ' +
+    'renewed certificates. It needs no cluster, no container runtime and no image.',
   options: {
     listen: {
       type: 'string',

@@ -12,10 +12,11 @@ import { hostOptions } from './nodeOptions.ts';
 /** `pin`: prevents the removal of a bundle’s images. */
 export const command = defineCommand({
   details:
-    'Writes a drop-in of CRI-O that lists the release image and all other images of the bundle. The kubelet removes unused images ' +
-    'from a full disk, but not the images in this list. Images that were pinned before stay pinned. On clusters with PinnedImageSets ' +
-    '(4.19.12 and later) use one of those. If another file has such a list, a second list is refused, because CRI-O reads only one. ' +
-    'The signatures of the bundle are checked first, without a network, because its names and digests are those of the list.',
+    'Writes a drop-in of CRI-O that lists the release image and all other images of the bundle. The kubelet removes ' +
+    'unused images from a full disk, but not the images in this list. Images that were pinned before stay pinned. On ' +
+    'clusters with PinnedImageSets (4.19.12 and later) use one of those. If another file has such a list, a second ' +
+    'list is refused, because CRI-O reads only one. The signatures of the bundle are checked first, without a ' +
+    'network, because its names and digests are those of the list.',
   positionals: {
     bundle: {
       type: 'string',

@@ -13,11 +13,11 @@ import { hostOptions } from './nodeOptions.ts';
 /** `watch`: lists the bundles on USB drives and discs as they are inserted and removed. */
 export const command = defineCommand({
   details:
-    'Lists bundles on media: a bundle that is written onto a device itself, or a file upgrade-….tar or its volumes in the top folder ' +
-    'of a file system. The file system must be removable, or have a label OCPUPG… or upgrade_…. Such file systems are mounted ' +
-    'read-only (nosuid, nodev, noexec, no journal replayed), in a folder that only root can enter. They are unmounted when the USB ' +
-    'drive is removed or the command ends. Nothing on a USB drive is executed, no link on it is followed. Checks no signature: load and ' +
-    'verify do that. It must run as root.',
+    'Lists bundles on media: a bundle that is written onto a device itself, or a file upgrade-….tar or its volumes ' +
+    'in the top folder of a file system. The file system must be removable, or have a label OCPUPG… or upgrade_…. ' +
+    'Such file systems are mounted read-only (nosuid, nodev, noexec, no journal replayed), in a folder that only ' +
+    'root can enter. They are unmounted when the USB drive is removed or the command ends. Nothing on a USB drive is ' +
+    'executed, no link on it is followed. Checks no signature: load and verify do that. It must run as root.',
   options: {
     once: { type: 'boolean', describe: 'Check once, and fail if there is no bundle' },
     device: {

@@ -58,7 +58,9 @@ export function formatPreflightPage(report: Preflight, origin: PageStamp): strin
   const words = {
     good: `Ready: the cluster can ${what} without a registry; ${checked}.`,
     doubtful: `No blockers, but not everything is ready to ${what} without a registry: ${open.join(', ')}; ${checked}.`,
-    bad: `Not ready: ${formatCount(blockers, 'blocker')} to fix before the cluster can ${what} without a registry; ${checked}.`,
+    bad:
+      `Not ready: ${formatCount(blockers, 'blocker')} to fix before the cluster can ${what} without a ` +
+      `registry; ${checked}.`,
   }[accent];
   const verdict = { kind: 'Preflight of a cluster', title: `${cluster}: OpenShift ${version}`, accent, words } as const;
   const rows = findings.map((finding) => {
@@ -120,7 +122,8 @@ export function formatDrillPage(cluster: string, drills: readonly NodeDrill[], o
     words:
       failed.length === 0
         ? `Passed: ${formatCount(drills.length, 'node')} started without a registry.`
-        : `Failed: ${formatCount(failed.length, 'node')} of ${drills.length}. Load or pin the images below, or set imagePullPolicy: IfNotPresent, then drill again.`,
+        : `Failed: ${formatCount(failed.length, 'node')} of ${drills.length}. Load or pin the images below, or ` +
+          'set imagePullPolicy: IfNotPresent, then drill again.',
   } as const;
   return format(
     verdict,
@@ -184,7 +187,8 @@ export function formatFleetPage(members: readonly FleetMember[], { date, tool }:
   const verdict =
     troubled + broken.length === 0
       ? `${formatCount(clusters.length, 'cluster')} without problems.`
-      : `${formatCount(troubled, 'cluster')} of ${clusters.length} with problems; ${formatCount(broken.length, 'file')} that cannot be used.`;
+      : `${formatCount(troubled, 'cluster')} of ${clusters.length} with problems; ` +
+        `${formatCount(broken.length, 'file')} that cannot be used.`;
   return formatPage({
     title: 'Fleet',
     header: markup`<p class="eyebrow">Reports of sites</p>

@@ -67,15 +67,17 @@ function refuseWindowsShells(shell: string): void {
 /** `shell-hook`: prints a shell function that sends some command lines of `oc` to the plugins. */
 export const command = defineCommand({
   details:
-    'The oc command does not pass “oc adm upgrade create bundle” to plugins, because oc adm is built in. The printed function passes these words to ' +
-    'the plugins, and “oc adm release mirror” with --apply-config or --config-to-dir. Flags such as --context may come before them. Every ' +
-    'other command line goes to oc unchanged. The completion of oc completes these words too. An alias of oc, with or without options, is included. Any other alias or function ' +
+    'The oc command does not pass “oc adm upgrade create bundle” to plugins, because oc adm is built in. The printed ' +
+    'function passes these words to the plugins, and “oc adm release mirror” with --apply-config or --config-to-dir. ' +
+    'Flags such as --context may come before them. Every other command line goes to oc unchanged. The completion of ' +
+    'oc completes these words too. An alias of oc, with or without options, is included. Any other alias or function ' +
     'is left alone, with a warning.\n\n' +
     'Load it at the end of the file that your shell reads at its start:\n\n' +
     '  ~/.bashrc                   source <(oc adm-upgrade-bundle shell-hook bash)\n' +
     '  ~/.zshrc                    source <(oc adm-upgrade-bundle shell-hook zsh)\n' +
     '  ~/.config/fish/config.fish  oc adm-upgrade-bundle shell-hook fish | source\n\n' +
-    'Scripts, sudo and xargs do not use it, and PowerShell and cmd are not supported: write oc adm-upgrade-bundle create there.',
+    'Scripts, sudo and xargs do not use it, and PowerShell and cmd are not supported: write oc ' +
+    'adm-upgrade-bundle create there.',
   positionals: shellArgument,
   options: {
     'release-mirror': {

@@ -32,11 +32,13 @@ import { showInBrowser } from './web.ts';
 /** `status`: shows the progress of an update. */
 export const command = defineCommand({
   details:
-    'Shows the phase, the messages of the agents, and each node with the images that it has. While the cluster updates itself, shows ' +
-    'the share that the version operator reports, the elapsed time and an estimate. -w follows the changes until the update is completed ' +
-    '(exit code 0) or has failed (1): in place on a terminal, else with a line for each change. --web prints the URL of a page for the ' +
-    'browsers of this machine. The URL is secret: other users cannot read the page. --restore prints the steps of OpenShift’s own procedure for this cluster, or ' +
-    'why a restore is not possible (exit code 1). It restores nothing. Keep its output, because no command reads the record without an API server.',
+    'Shows the phase, the messages of the agents, and each node with the images that it has. While the cluster ' +
+    'updates itself, shows the share that the version operator reports, the elapsed time and an estimate. -w follows ' +
+    'the changes until the update is completed (exit code 0) or has failed (1): in place on a terminal, else with a ' +
+    'line for each change. --web prints the URL of a page for the browsers of this machine. The URL is secret: other ' +
+    'users cannot read the page. --restore prints the steps of OpenShift’s own procedure for this cluster, or why a ' +
+    'restore is not possible (exit code 1). It restores nothing. Keep its output, because no command reads the ' +
+    'record without an API server.',
   positionals: recordArgument,
   options: {
     watch: { type: 'boolean', alias: 'w', describe: 'Show changes until the update has ended' },

@@ -275,7 +275,9 @@ export function findRefusedImages(results: readonly NamedResult[]): Problem[] {
   return results.flatMap(({ name, image, policy, outcome, reasons }) => {
     if (outcome !== 'missing' && outcome !== 'rejected') return [];
     const message = `${name} (${image.digest}) has no valid sigstore signature: ${reasons.join('; ')}`;
-    const hint = `Clusters refuse it by the policy ${policy.name} of the release. Create the bundle again from a repository with its signature.`;
+    const hint =
+      `Clusters refuse it by the policy ${policy.name} of the release. Create the bundle again from a repository ` +
+      'with its signature.';
     const kind = outcome === 'missing' ? 'unsigned' : 'untrusted';
     return [{ ...describeProblem(kind, 'signature', image.digest, message, hint), images: [name] }];
   });

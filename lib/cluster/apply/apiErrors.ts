@@ -139,5 +139,8 @@ function hintOf(code: ErrorCode, stated: string, target: KubeTarget): string | u
   const [, user = '', verb = '', resource = '', group = '', namespace] = match;
   const scope = namespace === undefined ? '' : shellCommand` -n ${namespace}`;
   const full = group === '' ? resource : `${resource}.${group}`;
-  return `“${user}” needs the right to ${verb} ${full}: check with “${shellCommand`oc auth can-i ${verb} ${full}`}${scope}”, or use the context of an administrator.`;
+  return (
+    `“${user}” needs the right to ${verb} ${full}: check with ` +
+    `“${shellCommand`oc auth can-i ${verb} ${full}`}${scope}”, or use the context of an administrator.`
+  );
 }

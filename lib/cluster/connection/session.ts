@@ -154,7 +154,9 @@ function makeSecureContext({ ca, cert, key }: ClusterTls, source: string): Secur
     return createSecureContext({ ca: trusted, cert, key, allowPartialTrustChain: true });
   } catch (cause) {
     throw new PluginError('invalid-file', `a certificate or key of ${source} cannot be used: ${messageOf(cause)}`, {
-      hint: 'Use certificates in PEM, and the unencrypted key of the client certificate; or log in again with “oc login”.',
+      hint:
+        'Use certificates in PEM, and the unencrypted key of the client certificate; or log in again with “oc ' +
+        'login”.',
       cause,
     });
   }
@@ -228,7 +230,9 @@ function readIdToken(provider: unknown, source: string): string | undefined {
   const time = new Date(expiry).toISOString().replace(/\.\d+/, '');
   const message = `the OIDC token of ${source} expired at ${time}, and an auth-provider is not refreshed here`;
   throw new PluginError('bad-credentials-file', message, {
-    hint: 'Run “oc whoami” to refresh it in the file. Or log in with an exec plugin, which is asked for each token: oc-oidc of “oc login”, or kubelogin.',
+    hint:
+      'Run “oc whoami” to refresh it in the file. Or log in with an exec plugin, which is asked for each token: ' +
+      'oc-oidc of “oc login”, or kubelogin.',
   });
 }
 

@@ -126,7 +126,9 @@ export function checkKinds(manifests: readonly ConfigManifest[], where: string):
   const named = others.slice(0, mostNamed).map(({ object, path }) => `${formatObjectName(object)} (${path})`);
   const more = others.length > mostNamed ? [`${others.length - mostNamed} more`] : [];
   const kinds = [...acceptedKinds.values()].flat();
-  const message = `${where} has objects that are not configuration of a release, so nothing is applied: ${[...named, ...more].join(', ')}`;
+  const message =
+    `${where} has objects that are not configuration of a release, so nothing is ` +
+    `applied: ${[...named, ...more].join(', ')}`;
   const hint =
     `Applied are ${kinds.join(', ')}. Find out where the rest came from; ` +
     'apply what belongs in the cluster with “oc apply -f FILE”, remove it from here, and run this again.';

@@ -25,7 +25,8 @@ export const platformStops = {
     `${versionOperator}, pkg/cvo/updatepayload.go`,
   ),
   path: stop(
-    'The release was tested from the versions that it names only, and the version operator never returns to an earlier minor version.',
+    'The release was tested from the versions that it names only, and the version operator never returns to an ' +
+      'earlier minor version.',
     `${versionOperator}, pkg/payload/precondition/clusterversion/rollback.go`,
   ),
   failing: stop(
@@ -33,7 +34,8 @@ export const platformStops = {
     `${versionOperator}, pkg/payload/task_graph.go`,
   ),
   underWay: stop(
-    'The version operator follows one request at a time: another one replaces it, and the update that an administrator asked for is lost.',
+    'The version operator follows one request at a time: another one replaces it, and the update that an ' +
+      'administrator asked for is lost.',
     `${versionOperator}, pkg/cvo/sync_worker.go`,
   ),
   upgradeable: stop(
@@ -45,7 +47,8 @@ export const platformStops = {
     `${versionOperator}, pkg/cvo/internal/operatorstatus.go`,
   ),
   systemFromRegistry: stop(
-    'The machine config daemon of releases before 4.19.12 pulls the operating system from a registry, even if the node has its image.',
+    'The machine config daemon of releases before 4.19.12 pulls the operating system from a registry, even if ' +
+      'the node has its image.',
     `${configOperator}, pkg/daemon/update.go`,
   ),
   streams: stop(
@@ -61,7 +64,8 @@ export const platformStops = {
     `${configOperator}, pkg/operator/sync.go (syncRequiredMachineConfigPools)`,
   ),
   runc: stop(
-    'machine-config-controller of 4.23 and later renders no configuration for a pool of RHEL 10 with runc, which is then degraded.',
+    'machine-config-controller of 4.23 and later renders no configuration for a pool of RHEL 10 with runc, ' +
+      'which is then degraded.',
     `${configOperator}, pkg/controller/render/render_controller.go (validateNoRuncOnRHEL10FromOSImageStream)`,
   ),
   pausedPool: stop(
@@ -69,7 +73,8 @@ export const platformStops = {
     `${configOperator}, pkg/operator/sync.go (syncRequiredMachineConfigPools)`,
   ),
   nodeDown: stop(
-    'A node that is not ready counts as unavailable: its pool is never updated completely, and by default updates no other node.',
+    'A node that is not ready counts as unavailable: its pool is never updated completely, and by default ' +
+      'updates no other node.',
     `${configOperator}, pkg/controller/node/node_controller.go (getAllCandidateMachines)`,
   ),
   diskPressure: stop(
@@ -82,7 +87,8 @@ export const platformStops = {
   ),
   kubeletSkew: stop(
     'The API server does not support kubelets that are older by more than three minor versions.',
-    'kubernetes, version skew policy; openshift/cluster-kube-apiserver-operator, pkg/operator/kubeletversionskewcontroller',
+    'kubernetes, version skew policy; openshift/cluster-kube-apiserver-operator, ' +
+      'pkg/operator/kubeletversionskewcontroller',
   ),
   kubeletCertificate: stop(
     'The API server refuses a kubelet whose certificate has expired, so its node cannot be updated.',
@@ -125,7 +131,8 @@ export const platformStops = {
     'kubernetes, pkg/kubelet/images/image_manager.go',
   ),
   unverifiedImage: stop(
-    'The kubelet asks a registry for an image that is present, if its policy requires a record that it has pulled the image.',
+    'The kubelet asks a registry for an image that is present, if its policy requires a record that it has ' +
+      'pulled the image.',
     'kubernetes, pkg/kubelet/images/pullmanager/image_pull_manager.go (MustAttemptImagePull)',
   ),
   mirror: stop(

@@ -72,7 +72,9 @@ export async function checkSpace(path: string, needed: number, floor = 0): Promi
   if (needed <= free - floor) return;
   // A folder that is held open is named by its place in /proc.
   const named = await realpath(folder);
-  const message = `${join(named, relative(folder, path))} needs ${formatBytes(needed)} more, and ${named} has ${formatBytes(free)} free${floor > 0 ? `, of which ${formatBytes(floor)} must stay free` : ''}`;
+  const message =
+    `${join(named, relative(folder, path))} needs ${formatBytes(needed)} more, and ${named} has ` +
+    `${formatBytes(free)} free${floor > 0 ? `, of which ${formatBytes(floor)} must stay free` : ''}`;
   const hint = 'Choose another folder, or free some space.';
   throw new PluginError('disk-full', message, { hint });
 }
@@ -142,7 +144,9 @@ export async function checkFolderCreatable(path: string): Promise<void> {
     const described = describeWriteError(error, path);
     if (isPluginError(described, 'disk-full')) throw described;
     const [, reason = messageOf(error)] = /^E\w+: ([^,]+), mkdtemp/.exec(messageOf(error)) ?? [];
-    const message = `the folder ${path} cannot be created: ${isMissing(error) ? 'its file system allows no new folders' : reason}`;
+    const message =
+      `the folder ${path} cannot be ` +
+      `created: ${isMissing(error) ? 'its file system allows no new folders' : reason}`;
     const hint = 'Choose another folder.';
     throw new PluginError('not-writable', message, { hint, settings: ['output'], cause: error });
   }

@@ -124,7 +124,9 @@ async function isRecent(path: string): Promise<boolean> {
 
 function busy(path: string, what: string): PluginError {
   return new PluginError('busy', `another run is writing ${what}`, {
-    hint: `Wait for it to end. If no other machine or container is working in that folder, remove ${path} and try again.`,
+    hint:
+      `Wait for it to end. If no other machine or container is working in that folder, remove ${path} and try ` +
+      'again.',
   });
 }
 

@@ -158,7 +158,8 @@ function explainTls(error: unknown, code: string, url: URL, expiry: string | und
   const needsClient = code.includes('CERTIFICATE_REQUIRED');
   return new PluginError('tls', `the TLS handshake with ${host} failed: ${alertOf(error, code)}`, {
     hint: needsClient
-      ? `The server requires a client certificate: put client.cert and client.key into /etc/containers/certs.d/${host}/.`
+      ? 'The server requires a client certificate: put client.cert and client.key into ' +
+        `/etc/containers/certs.d/${host}/.`
       : trust,
     settings: needsClient ? [] : ['certificateAuthority', 'insecure'],
     cause: error,

@@ -39,7 +39,8 @@ export function guardCopies(concurrency: number, context: Context, visibleWithin
           if (await whileLimited(() => store.exists(descriptor))) return undefined;
           const message = `${store.name} accepted ${descriptor.digest} of ${name}, and does not have it any more`;
           const hint =
-            'Another program may remove images there, or its replicas show later what it accepts. Run the same command again: it copies what is missing.';
+            'Another program may remove images there, or its replicas show later what it accepts. Run the same ' +
+            'command again: it copies what is missing.';
           return new PluginError('conflict', message, { hint });
         };
         // Registries with replicas show a manifest only seconds after they have accepted it (Azure/acr #588).

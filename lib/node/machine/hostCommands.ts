@@ -268,7 +268,8 @@ const removals: readonly (readonly [words: RegExp, hint: string])[] = [
   [/Cgroups v1 not supported/i, 'podman 6 needs cgroup v2: boot this host with it, or keep podman 5.'],
   [
     /BoltDB database backend was removed/i,
-    'Remove database_backend from containers.conf, and restart the host, or run “podman system migrate” to move to SQLite.',
+    'Remove database_backend from containers.conf, and restart the host, or run “podman system migrate” to ' +
+      'move to SQLite.',
   ],
   [/unsupported network backend "cni"/i, 'Remove network_backend from containers.conf: podman 6 has netavark only.'],
   [/slirp4netns support has been removed/i, 'Use pasta in the unit instead of slirp4netns.'],
@@ -278,7 +279,8 @@ function policyHint(stderr: string): string | undefined {
   const [, scope] = /docker:\/\/(127\.0\.0\.1:\d+)\S* is rejected by policy/.exec(stderr) ?? [];
   if (scope === undefined) return undefined;
   return (
-    'The policy of this host (/etc/containers/policy.json) rejects images without a signature. The images were verified before podman ' +
+    'The policy of this host (/etc/containers/policy.json) rejects images without a signature. The images were ' +
+    'verified before podman ' +
     `pulls them. Allow it with "transports": {"docker": {"${scope}": [{"type": "insecureAcceptAnything"}]}}.`
   );
 }

@@ -91,7 +91,8 @@ export class PrivateMounts {
     const words = (result.stderr.trim().split('\n')[0] ?? '').slice(0, 200);
     throw new PluginError('not-readable', `${device} cannot be mounted: ${words}`, {
       hint: words.includes('unknown filesystem')
-        ? `The kernel of this machine has no ${filesystem}: use ext4 or XFS, or write the bundle onto the device itself.`
+        ? `The kernel of this machine has no ${filesystem}: use ext4 or XFS, or write the bundle onto the device ` +
+          'itself.'
         : undefined,
     });
   }

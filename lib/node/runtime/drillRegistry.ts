@@ -199,7 +199,8 @@ function bootUnit(plan: DrillPlan): string {
   return (
     `[Unit]\nDescription=Drill of oc adm-upgrade-bundle after a reboot\nBefore=crio.service kubelet.service\n` +
     `RequiresMountsFor=${drillFolder}\nCollectMode=inactive-or-failed\n\n` +
-    `[Service]\nExecStartPre=/bin/rm -f ${drillFile}\nExecStart=/bin/bash -c "${mainCommand(plan, ['--after-reboot'])}"\n${settings.join('')}`
+    `[Service]\nExecStartPre=/bin/rm -f ${drillFile}\nExecStart=/bin/bash -c ` +
+    `"${mainCommand(plan, ['--after-reboot'])}"\n${settings.join('')}`
   );
 }
 
@@ -220,7 +221,8 @@ function serviceSettings({ until }: DrillPlan, last: string): (readonly [key: st
   const ready = `while [ ! -e ${drillFile} ] && kill -0 $$MAINPID; do sleep 0.1; done; true`;
   // A shutdown ends the service with success: only then an announced reboot keeps the unit for the next boot.
   const end =
-    `rm -f ${drillFile}; if [ $$SERVICE_RESULT != success ] || [ ! -e ${nextBootFile} ]; then rm -rf ${drillTraces.join(' ')};${last} fi; ` +
+    `rm -f ${drillFile}; if [ $$SERVICE_RESULT != success ] || [ ! -e ${nextBootFile} ]; then rm -rf ` +
+    `${drillTraces.join(' ')};${last} fi; ` +
     // A container runtime that is starting may have read the drop-in, and cannot reload yet.
     `while systemctl is-active crio | grep -qx activating; do sleep 0.1; done; ` +
     `if systemctl -q is-active crio; then systemctl --no-block reload crio; fi`;

@@ -108,8 +108,8 @@ export async function refuseOthers(host: Host, prefixes: readonly string[]): Pro
     if (own !== undefined) {
       throw new PluginError('conflict', `this node pulls ${both} from the mirrors of the cluster already (${own}, …)`, {
         hint:
-          'To let them serve the bundle: oc adm-upgrade-bundle apply. To see what nodes request: oc adm-upgrade-bundle status. ' +
-          'To give it to this node alone: oc adm-upgrade-bundle load.',
+          'To let them serve the bundle: oc adm-upgrade-bundle apply. To see what nodes request: oc ' +
+          'adm-upgrade-bundle status. To give it to this node alone: oc adm-upgrade-bundle load.',
       });
     }
     throw new PluginError('conflict', `${path} says where ${both} is, and would not count beside a mirror of it here`, {

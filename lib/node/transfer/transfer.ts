@@ -226,7 +226,9 @@ export class Transfer implements AsyncDisposable {
   async #restart(check: ContentCheck, context: Context): Promise<void> {
     check.rewind();
     await this.#file.truncate(check.verified);
-    const message = `${this.#partial} of an earlier run is not part of ${describeWanted(this.#wanted)}: downloading it from byte ${check.verified} on`;
+    const message =
+      `${this.#partial} of an earlier run is not part of ${describeWanted(this.#wanted)}: downloading it from ` +
+      `byte ${check.verified} on`;
     context.log('warn', message);
   }
 

@@ -85,7 +85,10 @@ export function describeContainers(containers: readonly Container[], problem: st
   if (first && !second) return `${first.kind} ${first.name} ${problem}`;
   const kinds = new Set(containers.map(({ kind }) => kind));
   const names = containers.map(({ name, kind }) => (kinds.size === 1 ? name : `${name} (${kind})`));
-  return `${kinds.size === 1 && first ? first.kind : 'container'}s ${names.join(', ')} ${problem.replace(/^(\w+)s\b/, '$1')}`;
+  return (
+    `${kinds.size === 1 && first ? first.kind : 'container'}s ` +
+    `${names.join(', ')} ${problem.replace(/^(\w+)s\b/, '$1')}`
+  );
 }
 
 function defaultPolicy(image: string): string {

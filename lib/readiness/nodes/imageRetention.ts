@@ -15,11 +15,13 @@ const dropIns = '/etc/crio/crio.conf.d/';
 export const retention = {
   path: `${dropIns}99-oc-upgrade-bundle`,
   content:
-    '# Keeps the images of this node after a power failure: no registry can give them back.\n[crio]\nclean_shutdown_file = ""\n',
+    '# Keeps the images of this node after a power failure: no registry can give them ' +
+    'back.\n[crio]\nclean_shutdown_file = ""\n',
 } as const;
 
 const advice =
-  'Install with the retention of images (OpenShift 4.17 and later). It sets clean_shutdown_file of CRI-O to "", which keeps the store.';
+  'Install with the retention of images (OpenShift 4.17 and later). It sets clean_shutdown_file of CRI-O to "", ' +
+  'which keeps the store.';
 
 /** Returns the text of a file that a MachineConfig writes; undefined if it does not write the file. */
 export function readConfigFile(config: KubernetesObject, path: string): string | undefined {

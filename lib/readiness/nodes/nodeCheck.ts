@@ -43,9 +43,12 @@ const advice = {
   pressure: 'Make room on the node: a kubelet in this state removes images.',
   arch: 'Take the bundle for the architecture of the nodes, or the one for multi.',
   kubelet: 'Update its machine config pool first; resume the pool if it is paused.',
-  list: 'Check on the node (crictl images), or let kubelets list all images (KubeletConfig with nodeStatusMaxImages: -1).',
+  list:
+    'Check on the node (crictl images), or let kubelets list all images (KubeletConfig with nodeStatusMaxImages: ' +
+    '-1).',
   missing:
-    'Load them into the image store of the node before its registry is unreachable: a pod that is moved or started there needs them.',
+    'Load them into the image store of the node before its registry is unreachable: a pod that is moved or ' +
+    'started there needs them.',
   left: 'Create the bundle again from a new report of the site, or with the content that nodes have.',
   next: 'They must be on every node, and pinned, before the update begins.',
 };
@@ -129,7 +132,9 @@ function checkPresent(node: ClusterNode, needed: ReadonlySet<string>, knowledge:
   const missing = [...needed].filter((image) => !holds(node, image, knowledge)).sort();
   if (missing.length === 0) return [];
   if (isTruncated(node, knowledge)) {
-    const what = `lists its ${node.listed} largest images only: whether it has ${missing.length} that pods may need there cannot be told`;
+    const what =
+      `lists its ${node.listed} largest images only: whether it has ${missing.length} that pods may need there ` +
+      'cannot be told';
     return [find('images', informs, what, advice.list)];
   }
   return [find('images', warns, `lacks images that pods may need there: ${nameSome(missing, 2)}`, advice.missing)];

@@ -111,7 +111,9 @@ function checkUnknown(
   const room = node.allocatable;
   if (room !== undefined && room < needed)
     return [findLack(node, `has a disk of which pods may use ${compare(room, needed)[0]} only`, room, needed, what)];
-  const message = `does not tell how much is free; ${inGibibytes(needed)} of free space are needed (${what}, the rest stays free)`;
+  const message =
+    `does not tell how much is free; ${inGibibytes(needed)} of free space are needed (${what}, the rest stays ` +
+    'free)';
   return [{ check: 'space', severity: 'info', subject: subjectOf(node), message, advice: advice.stats }];
 }
 
@@ -121,7 +123,10 @@ function findLack(node: ClusterNode, has: string, free: number, needed: number, 
 }
 
 function describeNeeds(bytes: number, what: string, backups = 0): string {
-  return `${inGibibytes(bytes)} for the ${what}${backups > 0 ? `, ${inGibibytes(backups)} for two backups of etcd` : ''}`;
+  return (
+    `${inGibibytes(bytes)} for the ` +
+    `${what}${backups > 0 ? `, ${inGibibytes(backups)} for two backups of etcd` : ''}`
+  );
 }
 
 /** Without the size of a file system, only what the machine config operator requires is certain. */

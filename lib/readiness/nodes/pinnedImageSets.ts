@@ -146,7 +146,8 @@ function failuresOf(report: StoredObject | undefined, own: ReadonlySet<string>):
   if (!first) return [`${name}: ${degraded.message}`];
   if (own.has(first.set)) return [`${name}: ${first.error}`];
   return [
-    `${name}: the set ${first.set} of the site: ${first.error}; while it fails, nothing is pinned there: correct it, or delete it (${shellCommand`oc delete pinnedimageset ${first.set}`})`,
+    `${name}: the set ${first.set} of the site: ${first.error}; while it fails, nothing is pinned there: ` +
+      `correct it, or delete it (${shellCommand`oc delete pinnedimageset ${first.set}`})`,
   ];
 }
 
@@ -186,7 +187,8 @@ export function losesOnlyOwnPins(survey: Pick<ClusterSurvey, 'pinnedSets' | 'poo
 }
 
 const failedAdvice =
-  'Load its images into the image stores of these nodes, or delete the set: while it fails, nodes pin no other images, and an update without a registry waits.';
+  'Load its images into the image stores of these nodes, or delete the set: while it fails, nodes pin no other ' +
+  'images, and an update without a registry waits.';
 
 /** Returns roles of which each pool selects at least one. Most custom pools also select the role worker. */
 export function poolRoles(pools: readonly KubernetesObject[]): string[] {

@@ -117,6 +117,7 @@ export async function checkAcknowledgements(...update: Parameters<typeof listDue
 
 const advice = {
   acknowledge:
-    'Follow its text. Then add its name to spec.acknowledge of the UpgradeBundle, or set it to "true" in the ConfigMap admin-acks. A name that no gate has is not used.',
+    'Follow its text. Then add its name to spec.acknowledge of the UpgradeBundle, or set it to "true" in the ' +
+    'ConfigMap admin-acks. A name that no gate has is not used.',
   rights: 'Run this as a user with the right: cluster-reader is enough.',
 };

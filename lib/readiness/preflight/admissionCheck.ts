@@ -9,10 +9,11 @@ import { forcesPulls } from '../lint/rules.ts';
 
 const advice = {
   always:
-    'Take AlwaysPullImages out of enable-admission-plugins (oc get kubeapiserver cluster -o yaml), or see which mutating webhook does it ' +
-    '(oc get mutatingwebhookconfigurations).',
+    'Take AlwaysPullImages out of enable-admission-plugins (oc get kubeapiserver cluster -o yaml), or see which ' +
+    'mutating webhook does it (oc get mutatingwebhookconfigurations).',
   rewritten:
-    'Exclude OpenShift’s namespaces, or these images, from the webhook or policy that does it (oc get mutatingwebhookconfigurations,mutatingadmissionpolicies): nodes have the images under their own names only.',
+    'Exclude OpenShift’s namespaces, or these images, from the webhook or policy that does it (oc get ' +
+    'mutatingwebhookconfigurations,mutatingadmissionpolicies): nodes have the images under their own names only.',
   unknown: 'Make sure that the admission plugin AlwaysPullImages is off: with it no pod starts without a registry.',
 };
 
@@ -127,7 +128,8 @@ export function checkAgentImage(workloads: readonly KubernetesObject[]): Finding
       subject: subjectOf(set),
       message: 'does not run in the image of the machine config daemon: a node that loses the old image has no agent',
       advice:
-        'The controller fixes this (oc -n oc-upgrade-bundle logs daemonset/controller). If it does not, run install again with the same options.',
+        'The controller fixes this (oc -n oc-upgrade-bundle logs daemonset/controller). If it does not, run ' +
+        'install again with the same options.',
     },
   ];
 }

@@ -45,7 +45,8 @@ const advice = {
   renew: (namespace: string): string =>
     shellCommand`Its operator should have renewed it, and its log has the reason: oc get clusteroperators, oc -n ${namespace} get pods.`,
   kubelet:
-    'Its kubelet renews it. If a request waits, approve it: oc get csr, oc adm certificate approve NAME. A node whose certificate has expired is not updated.',
+    'Its kubelet renews it. If a request waits, approve it: oc get csr, oc adm certificate approve NAME. A node ' +
+    'whose certificate has expired is not updated.',
   unused: 'Nothing: it is left from a removed node or from an earlier release.',
   rights: 'Run this as a user who may list the metadata of Secrets there, such as cluster-admin.',
 };
@@ -151,7 +152,10 @@ const shownNodes = 10;
 const requestAdvice = {
   one: (name: string): string =>
     shellCommand`Approve it if you expect this node: oc adm certificate approve ${name}. A node without a valid certificate is not updated.`,
-  many: 'Look at them (oc get csr), then approve them all: oc get csr -o name | xargs oc adm certificate approve. Repeat it until none is pending, because a kubelet requests its serving certificate after its client certificate. A node without a valid certificate is not updated.',
+  many:
+    'Look at them (oc get csr), then approve them all: oc get csr -o name | xargs oc adm certificate approve. ' +
+    'Repeat it until none is pending, because a kubelet requests its serving certificate after its client ' +
+    'certificate. A node without a valid certificate is not updated.',
 };
 
 /**

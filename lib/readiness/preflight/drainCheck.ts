@@ -11,14 +11,18 @@ import type { ClusterSurvey } from './survey.ts';
 
 const advice = {
   budget:
-    'Run one more replica, or lower the budget until the update ends (oc edit poddisruptionbudget). A node is not updated before its pods are evicted.',
+    'Run one more replica, or lower the budget until the update ends (oc edit poddisruptionbudget). A node is ' +
+    'not updated before its pods are evicted.',
   now: 'Bring its other pods up first. A node is not updated before its pods are evicted.',
   several:
-    'Leave one budget for each pod: the API server evicts no pod that has several. A node is not updated before its pods are evicted.',
+    'Leave one budget for each pod: the API server evicts no pod that has several. A node is not updated before its ' +
+    'pods are evicted.',
   controlled:
-    'Nothing, if its controller moves its pods when a node is cordoned or drained. Otherwise see the documentation of the controller. A drain waits up to an hour before it reports an error.',
+    'Nothing, if its controller moves its pods when a node is cordoned or drained. Otherwise see the ' +
+    'documentation of the controller. A drain waits up to an hour before it reports an error.',
   capacity:
-    'Add a node, or scale workloads down until the update ends. Pods that do not fit stay pending, and their budgets then let no other node be drained.',
+    'Add a node, or scale workloads down until the update ends. Pods that do not fit stay pending, and their ' +
+    'budgets then let no other node be drained.',
 };
 
 /** The controllers of pods that do nothing when a node is cordoned: they only replace a pod that is gone. */
@@ -58,7 +62,9 @@ export function checkDrains({
     const others = pods.filter((pod) => !isMachinePod(pod));
     if (others.length === 0 || Number(disruptionsAllowed) > 0) return [];
     if (Number(desiredHealthy ?? 0) < Number(expectedPods ?? 0)) {
-      const health = `${Number(currentHealthy)} of ${Number(expectedPods)} are healthy, and ${Number(desiredHealthy)} must stay`;
+      const health =
+        `${Number(currentHealthy)} of ${Number(expectedPods)} are healthy, and ${Number(desiredHealthy)} must ` +
+        'stay';
       return [find(budget, warns, `does not allow to evict ${namePods(others)} now: ${health}`, advice.now)];
     }
     const never = `never allows to evict ${namePods(others)}`;
@@ -103,7 +109,9 @@ export function checkCapacity({
       const free = sum(staying.map((load) => Math.max(0, load.free[resource])));
       if (!largest || needed <= free) return [];
       const names = nameSome(leaving.map(({ node }) => node.name));
-      const message = `the pods of ${names} request ${formatAmount(resource, needed)}, and the other nodes of the role have ${formatAmount(resource, free)} left`;
+      const message =
+        `the pods of ${names} request ${formatAmount(resource, needed)}, and the other nodes of the role have ` +
+        `${formatAmount(resource, free)} left`;
       const subject = { kind: 'Node', name: largest.node.name };
       return [{ check: 'drains', severity: 'warning', subject, message, advice: advice.capacity }];
     });
@@ -208,9 +216,11 @@ function namePods(pods: readonly StoredObject[]): string {
 
 const machineAdvice = {
   stuck:
-    'Stop the machine until the update ends, make it migratable, or let it be shut down (spec.template.spec.evictionStrategy: None).',
+    'Stop the machine until the update ends, make it migratable, or let it be shut down ' +
+    '(spec.template.spec.evictionStrategy: None).',
   migrated:
-    'Nothing. A node waits until its machines have moved: a migration takes as long as the copy of their memory, and most clusters migrate two at a time from a node.',
+    'Nothing. A node waits until its machines have moved: a migration takes as long as the copy of their memory, and ' +
+    'most clusters migrate two at a time from a node.',
 };
 
 /** The kind of a running virtual machine (kubevirt.io/v1). */

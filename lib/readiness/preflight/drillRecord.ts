@@ -86,7 +86,8 @@ export function checkDrills(nodes: readonly StoredObject[]): Finding[] {
   const first = good.toSorted((a, b) => (a.drill.ended < b.drill.ended ? 1 : -1))[0];
   if (!first) return bad;
   const message =
-    `drills passed on ${good.length} of ${nodes.length} nodes (${nameSome(good.map(({ name }) => name))}), the last on ` +
+    `drills passed on ${good.length} of ${nodes.length} nodes (${nameSome(good.map(({ name }) => name))}), the ` +
+    'last on ' +
     `${dayOf(first.drill.ended)}${first.drill.reboot ? ' with a reboot' : ''}`;
   return [...bad, { ...own, severity: 'info', subject: { kind: 'Node', name: '' }, message, advice: advice.passed }];
 }

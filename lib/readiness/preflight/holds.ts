@@ -24,13 +24,18 @@ const machines = 'machineconfiguration.openshift.io/v1';
 
 const advice = {
   skew:
-    'Update the boot images (machine sets, or the image for new machines). Or state in MachineConfiguration cluster what new machines boot ' +
-    'from: spec.bootImageSkewEnforcement, mode Manual with the version, or None if no machine is added.',
-  runc: 'Change the runtime to crun first: remove defaultRuntime from the ContainerRuntimeConfig, or default_runtime from the MachineConfig with the file in /etc/crio/crio.conf.d. Or keep the pool on the stream rhel-9.',
+    'Update the boot images (machine sets, or the image for new machines). Or state in MachineConfiguration cluster ' +
+    'what new machines boot from: spec.bootImageSkewEnforcement, mode Manual with the version, or None if no machine ' +
+    'is added.',
+  runc:
+    'Change the runtime to crun first: remove defaultRuntime from the ContainerRuntimeConfig, or default_runtime ' +
+    'from the MachineConfig with the file in /etc/crio/crio.conf.d. Or keep the pool on the stream rhel-9.',
   operator:
-    'Update the operator first to a version that supports the next OpenShift (create with its catalog takes it along), or remove it.',
+    'Update the operator first to a version that supports the next OpenShift (create with its catalog takes it ' +
+    'along), or remove it.',
   featureSet:
-    'It cannot be removed (CustomNoUpgrade, TechPreviewNoUpgrade, DevPreviewNoUpgrade). Only updates within the minor version are possible.',
+    'It cannot be removed (CustomNoUpgrade, TechPreviewNoUpgrade, DevPreviewNoUpgrade). Only updates within the ' +
+    'minor version are possible.',
 };
 
 /**
@@ -93,7 +98,9 @@ async function checkBootImages(
   if (topologyOf(infrastructures) === 'SingleReplica') return [];
   const platform = textOf(fieldsAt(infrastructures[0], 'status', 'platformStatus')['type']);
   if (platform === 'BareMetal' && !(await usesOldProvisioning(cluster))) return [];
-  const words = `states no boot images, and the cluster was installed as ${installed}, older than ${oldestBootImages.openshift}`;
+  const words =
+    `states no boot images, and the cluster was installed as ${installed}, older ` +
+    `than ${oldestBootImages.openshift}`;
   return say(words);
 }
 

@@ -30,16 +30,16 @@ const limits = { length: 1024 * 1024, tokens: 20_000 };
 
 const advice = {
   key:
-    'Make sure that the images have signatures by both keys, or update first to a version whose policy has the new key. ' +
-    'Nodes that have all images pull none.',
+    'Make sure that the images have signatures by both keys, or update first to a version whose policy has the new ' +
+    'key. Nodes that have all images pull none.',
   own: 'Make sure that the images have signatures by the key of this policy, or narrow the scopes of the policy.',
   invalid: 'Correct the root of trust and the identity of this policy, or remove it.',
   attachments:
-    'Configure the mirror by an ImageDigestMirrorSet: the Machine Config Operator then writes use-sigstore-attachments for it ' +
-    '(from 4.17 on). If it is configured already, wait until the pool is updated.',
+    'Configure the mirror by an ImageDigestMirrorSet: the Machine Config Operator then writes ' +
+    'use-sigstore-attachments for it (from 4.17 on). If it is configured already, wait until the pool is updated.',
   reject:
-    'Add the registries of the images to allowedRegistries (oc edit image.config.openshift.io cluster), or correct the ' +
-    'MachineConfig that writes policy.json.',
+    'Add the registries of the images to allowedRegistries (oc edit image.config.openshift.io cluster), or correct ' +
+    'the MachineConfig that writes policy.json.',
 } as const;
 
 /**

@@ -13,8 +13,12 @@ import type { ClusterSurvey } from './survey.ts';
 const defaults = { imageGCHighThresholdPercent: 85, evictionHard: { 'imagefs.available': '15%' } };
 
 const advice = {
-  age: 'Agents hold images before they load them, so nothing removes them. To load without agents, pin the bundle first, or set imageMaximumGCAge to 0s until the update ends.',
-  disk: 'Make room, or raise the threshold until the update ends: images of other releases and workloads are removed, and before OpenShift 4.16 loaded images that are not pinned yet.',
+  age:
+    'Agents hold images before they load them, so nothing removes them. To load without agents, pin the bundle ' +
+    'first, or set imageMaximumGCAge to 0s until the update ends.',
+  disk:
+    'Make room, or raise the threshold until the update ends: images of other releases and workloads are ' +
+    'removed, and before OpenShift 4.16 loaded images that are not pinned yet.',
 };
 
 /**
@@ -63,7 +67,9 @@ function describeThresholds(disk: FileSystem | undefined, settings: Fields, adde
   const used = Math.round((100 * (size - free + added)) / size);
   const when = added > 0 ? 'will be used once the bundle is loaded' : 'are used';
   const removes = `its kubelet removes images above ${high} % of the disk (imageGCHighThresholdPercent), and ${used} % ${when}`;
-  const frees = `its kubelet evicts pods and removes images below ${least} of free space (evictionHard imagefs.available), and ${Math.max(0, 100 - used)} % ${added > 0 ? 'stay' : 'are'} free`;
+  const frees =
+    `its kubelet evicts pods and removes images below ${least} of free space (evictionHard imagefs.available), ` +
+    `and ${Math.max(0, 100 - used)} % ${added > 0 ? 'stay' : 'are'} free`;
   const found = [...(used > high ? [removes] : []), ...(free - added < evicts ? [frees] : [])];
   return found.map((message) => [message, advice.disk]);
 }
@@ -128,7 +134,8 @@ function describeRefusal(
   const others = 'Or let mirrors on the control plane serve the release, which kubelets then pull.';
   const advice =
     givenBy === 'agents'
-      ? `An agent keeps the bundle on the disk of such a node, and gives its images to the kubelet, until the UpgradeBundle is deleted. After that, and for images that are loaded without agents: ${change} ${others}`
+      ? 'An agent keeps the bundle on the disk of such a node, and gives its images to the kubelet, until the ' +
+        `UpgradeBundle is deleted. After that, and for images that are loaded without agents: ${change} ${others}`
       : `${change} ${others}`;
   return { check: 'images', ...weight, subject, message, advice };
 }

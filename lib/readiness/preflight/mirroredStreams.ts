@@ -16,7 +16,8 @@ export const pullSecret = { kind: 'Secret', name: 'pull-secret', namespace: 'ope
 
 const advice = {
   secret:
-    'Create it, of the type kubernetes.io/dockerconfigjson. If the mirrors need no credentials, {"auths":{}} is enough.',
+    'Create it, of the type kubernetes.io/dockerconfigjson. If the mirrors need no credentials, {"auths":{}} is ' +
+    'enough.',
   proxy: 'Let the proxy reach the mirrors, or apply the streams while the update runs: oc adm-upgrade-bundle streams.',
   layers: 'If the controller waits, apply the streams while the update runs: oc adm-upgrade-bundle streams.',
   reach: 'Run this on a machine that reaches the mirrors of the cluster, with the credentials for them.',
@@ -46,7 +47,9 @@ export async function checkMirroredStreams(
   const isLacking = await lacksPullSecret(cluster);
   const message = {
     secret: `does not exist, and ${controller} reads no mirror without it`,
-    proxy: `${controller} may read the mirrors through this proxy and ignore noProxy (machine-config-operator, PR 6424)`,
+    proxy:
+      `${controller} may read the mirrors through this proxy and ignore noProxy (machine-config-operator, PR ` +
+      '6424)',
   };
   return [
     ...(mirrors ? await askMirrors(survey, plan, streams, mirrors) : []),

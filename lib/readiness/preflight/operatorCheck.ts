@@ -12,18 +12,26 @@ const advice = {
     shellCommand`Fix the operator first: an update waits for each of them. Its conditions have the reason: oc describe clusteroperator ${name}`,
   upgradeable: (name: string): string =>
     shellCommand`It keeps the cluster at this minor version. Its conditions have the reason: oc describe clusteroperator ${name}`,
-  etcd: 'Bring the member up, or replace it: oc get etcd cluster -o yaml, oc -n openshift-etcd get pods -o wide. Its guard lets no other control plane node be drained.',
+  etcd:
+    'Bring the member up, or replace it: oc get etcd cluster -o yaml, oc -n openshift-etcd get pods -o wide. Its ' +
+    'guard lets no other control plane node be drained.',
   paused: (name: string): string =>
     shellCommand`Resume it, unless it has to wait: oc patch machineconfigpool ${name} --type=merge -p '{"spec":{"paused":false}}'. Its nodes are not updated until then.`,
   topology: 'Check by hand that the control plane works without one of its nodes.',
   updating:
-    'Wait until all its nodes are updated (oc get machineconfigpools), or continue: they then restart twice, about 15 minutes each.',
+    'Wait until all its nodes are updated (oc get machineconfigpools), or continue: they then restart twice, ' +
+    'about 15 minutes each.',
   degraded: (name: string): string =>
     shellCommand`Its conditions name the node and the reason: oc describe machineconfigpool ${name}`,
-  pins: 'Nothing, if agents run: they load lost images again from a copy of the bundle, and report an image that has none. The pool is degraded until then.',
-  defaults: `Disable the catalogs of OpenShift: oc patch operatorhub cluster --type=merge -p '{"spec":{"disableAllDefaultSources":true}}'. Remove your own, or do not poll them.`,
+  pins:
+    'Nothing, if agents run: they load lost images again from a copy of the bundle, and report an image that has ' +
+    'none. The pool is degraded until then.',
+  defaults:
+    'Disable the catalogs of OpenShift: oc patch operatorhub cluster --type=merge -p ' +
+    `'{"spec":{"disableAllDefaultSources":true}}'. Remove your own, or do not poll them.`,
   catalog:
-    'Name its image by digest and remove spec.updateStrategy, or remove the catalog. Installed operators continue to run without it.',
+    'Name its image by digest and remove spec.updateStrategy, or remove the catalog. Installed operators ' +
+    'continue to run without it.',
 };
 
 /** Checks the operators of OpenShift. `minor`: whether the planned update changes the minor version. */

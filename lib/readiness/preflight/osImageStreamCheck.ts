@@ -23,12 +23,12 @@ export interface StreamSupply extends Pick<ImageSupply, 'mirrored' | 'featureSet
 
 const advice = {
   described:
-    'Nothing, if the agents update the cluster: their controller writes OSImageStream. If you update by hand, apply it ' +
-    'while the update runs: oc adm-upgrade-bundle streams.',
+    'Nothing, if the agents update the cluster: their controller writes OSImageStream. If you update by hand, apply ' +
+    'it while the update runs: oc adm-upgrade-bundle streams.',
   unused: 'Nothing: no node needs the images of the other streams.',
   preview:
-    'Install mirrors on the control plane (oc adm-upgrade-bundle install), which serve the bundle before the update begins. ' +
-    'Only from 4.23 on can the controller of the agents describe the streams.',
+    'Install mirrors on the control plane (oc adm-upgrade-bundle install), which serve the bundle before the update ' +
+    'begins. Only from 4.23 on can the controller of the agents describe the streams.',
 };
 
 const previews = ['TechPreviewNoUpgrade', 'DevPreviewNoUpgrade'];
@@ -72,7 +72,9 @@ export function checkPreviewStreams(
 ): Finding[] {
   const isAffected = isSameMinor(version, '4.22.0') && previews.includes(featureSet);
   if (mirrored || !isAffected || readClusterVersion(clusterVersion).version === version) return [];
-  const message = `machine-config-operator of ${version} with ${featureSet} reads operating systems from a registry, and the cluster has no mirror`;
+  const message =
+    `machine-config-operator of ${version} with ${featureSet} reads operating systems from a registry, and the ` +
+    'cluster has no mirror';
   const subject = subjectOf(clusterVersion);
   return [{ check: 'streams', ...blocks('streams'), subject, message, advice: advice.preview }];
 }
@@ -178,4 +180,5 @@ export async function checkWaitingController(cluster: Cluster): Promise<Finding[
 }
 
 const waitAdvice =
-  'Describe the streams from the bundle of the running release (oc adm-upgrade-bundle streams), or let it reach a registry or mirror with that release.';
+  'Describe the streams from the bundle of the running release (oc adm-upgrade-bundle streams), or let it reach a ' +
+  'registry or mirror with that release.';

@@ -13,10 +13,12 @@ import { isPlatformPod, isReleaseImage, keyOf, type PodTemplate } from './podTem
 
 const advice = {
   policy:
-    'Set imagePullPolicy: IfNotPresent in the controller that creates the pods; a pod that must always pull does not start without a registry.',
+    'Set imagePullPolicy: IfNotPresent in the controller that creates the pods; a pod that must always pull does not ' +
+    'start without a registry.',
   idle: 'Set imagePullPolicy: IfNotPresent before it restarts.',
   payload:
-    'The release brings it like this: keep a registry that has the image until the update is over, or take another release.',
+    'The release brings it like this: keep a registry that has the image until the update is over, or take ' +
+    'another release.',
   tag: 'Name the image by digest: what a tag means is only known to a registry, and no bundle or pin holds it.',
 };
 
@@ -111,7 +113,9 @@ function like(container: Container, isBad: (container: Container) => boolean) {
 }
 
 const failedAdvice = {
-  load: 'Load the image into the image store of the node, or make its registry reachable: the pod does not start before.',
+  load:
+    'Load the image into the image store of the node, or make its registry reachable: the pod does not start ' +
+    'before.',
   bundle: 'Nothing: the bundle has the image, and agents load it.',
 };
 

@@ -33,19 +33,25 @@ export interface ImageSupply {
 const firstLocalSystem = { byDefault: '4.19.12-0', preview: '4.17.0-0' };
 
 const advice = {
-  busy: 'Wait until the cluster version operator is done (oc adm upgrade), or fix what blocks it: nothing else is updated meanwhile.',
+  busy:
+    'Wait until the cluster version operator is done (oc adm upgrade), or fix what blocks it: nothing else is ' +
+    'updated meanwhile.',
   failing: 'Check the message of the operator (oc adm upgrade), and fix that first.',
   upgradeable:
     'Read its message: it keeps the cluster at this minor version. Updates to later patch releases are possible.',
-  path: 'Take bundles of the versions in between, one after the other; inspect -o wide lists from which versions a bundle updates.',
+  path:
+    'Take bundles of the versions in between, one after the other; inspect -o wide lists from which versions a ' +
+    'bundle updates.',
   older: 'A cluster cannot go back to an earlier version: take a bundle of a later one.',
   same: 'There is nothing to update.',
   unknown: 'Check the update graph if there is a network: the release does not list them.',
   arch: 'Take the bundle for multi.',
   system:
-    'Keep a registry within reach of the nodes until all pools are updated: the push and serve commands make one of the bundle. ' +
-    'Without one, update to 4.19.12 or later only.',
-  pins: 'Pause the machine config pools until the cluster serves PinnedImageSet v1 and the images are pinned, then resume them.',
+    'Keep a registry within reach of the nodes until all pools are updated: the push and serve commands make one of ' +
+    'the bundle. Without one, update to 4.19.12 or later only.',
+  pins:
+    'Pause the machine config pools until the cluster serves PinnedImageSet v1 and the images are pinned, then ' +
+    'resume them.',
 };
 
 /**
@@ -123,14 +129,18 @@ function checkSystem(
 ): (readonly [Weight, message: string, advised: string])[] {
   const warns = { severity: 'warning' } as const;
   if (!takesLocalSystem(target, featureSet)) {
-    const what = `nodes fetch the operating system of ${target.version} from a registry, even if they have its image: only 4.19.12 and later take it from their own storage`;
+    const what =
+      `nodes fetch the operating system of ${target.version} from a registry, even if they have its image: only ` +
+      '4.19.12 and later take it from their own storage';
     if (featureSet !== undefined && !isOlder(target.version, firstLocalSystem.preview))
       return [[warns, `${what}; ${featureSet} may change that`, advice.system]];
     if (mirrored) return [[warns, `${what}; the configured mirrors must answer during the update`, advice.system]];
     return [[blocks('systemFromRegistry'), what, advice.system]];
   }
   if (pinsImages) return [];
-  const unpinned = `runs ${version}, which cannot pin images yet: an update to ${target.version} without a registry needs pinned images`;
+  const unpinned =
+    `runs ${version}, which cannot pin images yet: an update to ${target.version} without a registry needs ` +
+    'pinned images';
   return [[warns, unpinned, advice.pins]];
 }
 

@@ -10,7 +10,9 @@ import type { ClusterSurvey } from './survey.ts';
 const advice = {
   none: (kind: string, name: string): string =>
     shellCommand`Bring its pods up, or let the API server do without it until the update ends (failurePolicy: Ignore): oc edit ${kind.toLowerCase()} ${name}`,
-  one: 'Run a second replica on another node. While that node is drained and restarted, the API server refuses every new pod that the webhook is for.',
+  one:
+    'Run a second replica on another node. While that node is drained and restarted, the API server refuses ' +
+    'every new pod that the webhook is for.',
 };
 
 /** The resources that the version operator and the operators of OpenShift write during an update, by API group. */

@@ -151,8 +151,8 @@ function requireSameKind(entries: readonly BackupEntry[], { database }: Installa
   throw new PluginError('unsupported', `the database in the backup is of ${backup}, and that of this host of ${host}`, {
     hint:
       database === 'sqlite'
-        ? 'Upgrade the registry of the backup to 2.x, and make a new backup. Or install its release, 1.x, on this host, ' +
-          'restore the backup, and then upgrade.'
+        ? 'Upgrade the registry of the backup to 2.x, and make a new backup. Or install its release, 1.x, on this ' +
+          'host, restore the backup, and then upgrade.'
         : 'Upgrade the registry of this host to 2.x first.',
   });
 }
@@ -287,7 +287,9 @@ function adaptConfiguration({ detected, small, hostname }: RestoredFilesRequest,
   const { port, externalTls } = detected.installation;
   const stated = splitHostname(old).port ?? 8443;
   if (hostname === undefined && stated !== port.value && !externalTls) {
-    const message = `the backup is of ${old}, but the registry of this host publishes port ${port.value} (${port.file}:${port.line})`;
+    const message =
+      `the backup is of ${old}, but the registry of this host publishes port ${port.value} ` +
+      `(${port.file}:${port.line})`;
     const hint = 'Give the host name, to keep that port and renew the certificate.';
     throw new PluginError('conflict', message, { hint, settings: ['hostname'] });
   }
@@ -305,7 +307,9 @@ function adaptConfiguration({ detected, small, hostname }: RestoredFilesRequest,
 
 function requireSameDatabase({ database }: Installation, detected: DetectedInstallation, path: string): void {
   if (database === detected.installation.database) return;
-  const message = `the configuration in the backup (${path}) names a database of ${database === 'postgres' ? 'PostgreSQL' : 'SQLite'}`;
+  const message =
+    `the configuration in the backup (${path}) names a database ` +
+    `of ${database === 'postgres' ? 'PostgreSQL' : 'SQLite'}`;
   const hint = 'The database in the backup is of another kind. Make a new backup.';
   throw new PluginError('invalid-file', message, { hint });
 }

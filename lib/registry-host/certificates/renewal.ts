@@ -142,7 +142,9 @@ export async function renewCertificates(
   if (server === undefined || authority === undefined) throw new PluginError('internal', 'no certificate to renew');
   if (!options.force && isAhead(certificates.status, options.now)) {
     throw new PluginError('not-ready', certificates.status.problems.join(', '), {
-      hint: 'Nothing was changed. Set the clock of this host. If it is right, it was wrong at the last renewal: force a new one.',
+      hint:
+        'Nothing was changed. Set the clock of this host. If it is right, it was wrong at the last renewal: ' +
+        'force a new one.',
       settings: ['force'],
     });
   }

@@ -65,7 +65,8 @@ export function listDatabaseBlockers(
   if (migration || (isKnown && minorOf(quay.from) === minorOf(quay.to))) return [];
   return isKnown
     ? [
-        `${what}. It can be upgraded within Quay ${minorOf(quay.from)}, or to a release of 2.x, which moves the database to SQLite`,
+        `${what}. It can be upgraded within Quay ${minorOf(quay.from)}, or to a release of 2.x, which moves ` +
+          'the database to SQLite',
       ]
     : [`${what}, and the versions of ${quay.from} and ${quay.to} are unknown`];
 }

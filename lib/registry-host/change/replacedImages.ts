@@ -54,7 +54,9 @@ export async function requireReplaced(commands: HostCommands, journal: UpgradeJo
   const names = missing.map(({ name, id }) => `${name} (ID ${id.slice(0, 12)})`).join(' and ');
   const version = versionOfReplaced(journal);
   throw new PluginError('not-found', `podman no longer has ${names}, which a rollback needs`, {
-    hint: `Give a bundle of ${version === undefined ? 'these images' : `release ${version}`}. Or force it, with the present image of that name.`,
+    hint:
+      `Give a bundle of ${version === undefined ? 'these images' : `release ${version}`}. Or force it, with the ` +
+      'present image of that name.',
     settings: ['bundle', 'force'],
   });
 }

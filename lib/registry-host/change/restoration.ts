@@ -97,7 +97,9 @@ export async function restoreRegistry(given: OpenRegistry, begun: UpgradeJournal
     if (!isStarted || !journal.wasHealthy) return;
   } catch (cause) {
     throw new PluginError('rollback-failed', `the registry could not be restored: ${messageOf(cause)}`, {
-      hint: `${hintOf(cause) ?? 'Fix that.'} Then run 'rollback'. The backup is in ${records.showFolder(begun)}.${context.signal.aborted ? ' It was interrupted.' : ''}`,
+      hint:
+        `${hintOf(cause) ?? 'Fix that.'} Then run 'rollback'. The backup is in ` +
+        `${records.showFolder(begun)}.${context.signal.aborted ? ' It was interrupted.' : ''}`,
       cause,
     });
   }
@@ -106,7 +108,9 @@ export async function restoreRegistry(given: OpenRegistry, begun: UpgradeJournal
       'rollback-failed',
       `everything was restored, but the registry is not healthy: ${messageOf(cause)}`,
       {
-        hint: "See journalctl -u quay-app.service: the disk of podman may be full. 'certs status' tells whether its certificate has expired, and 'certs renew' issues a new one.",
+        hint:
+          "See journalctl -u quay-app.service: the disk of podman may be full. 'certs status' tells whether its " +
+          "certificate has expired, and 'certs renew' issues a new one.",
         cause,
       },
     );

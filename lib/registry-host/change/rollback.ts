@@ -197,7 +197,9 @@ async function findUnusable(registry: OpenRegistry, journal: UpgradeJournal): Pr
   if (old.status.kind === 'automatic' && old.status.hasKey && !isAhead(old.status, now)) return problems;
   if (force) return [];
   throw new PluginError('not-ready', `clients cannot use the certificate that is restored: ${problems.join(', ')}`, {
-    hint: 'Nothing was changed. This program cannot renew it. Force the rollback, and then install another one with certs renew.',
+    hint:
+      'Nothing was changed. This program cannot renew it. Force the rollback, and then install another one with ' +
+      'certs renew.',
     settings: ['force'],
   });
 }

@@ -89,7 +89,9 @@ function readVersion(database: DatabaseSync): string | undefined {
 
 function requireVersion(created: string | undefined, imported: string | undefined): void {
   if (created !== undefined && created === imported) return;
-  const message = `PostgreSQL has version ${imported ?? '(none)'} of the schema, and Quay created version ${created ?? '(none)'}`;
+  const message =
+    `PostgreSQL has version ${imported ?? '(none)'} of the schema, and Quay created ` +
+    `version ${created ?? '(none)'}`;
   throw new PluginError('conflict', message);
 }
 

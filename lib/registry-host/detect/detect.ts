@@ -30,7 +30,9 @@ export async function detectInstallation(host: HostFiles, options: DetectOptions
   const mount = configMountOf(commands.quay, options);
   if (!mount || !commands.quay) {
     throw new PluginError('invalid-file', `${join(folder, 'quay-app.service')} mounts nothing at ${configMount}`, {
-      hint: 'This program supports only registries that mirror-registry installed. Give the folder that contains quay-config.',
+      hint:
+        'This program supports only registries that mirror-registry installed. Give the folder that contains ' +
+        'quay-config.',
       settings: ['quayRoot'],
     });
   }
@@ -214,7 +216,8 @@ function remark(
   return [
     ...(published && published.value !== stated
       ? [
-          `port ${published.value} is published (${published.file}:${published.line}), but SERVER_HOSTNAME has port ${stated}`,
+          `port ${published.value} is published (${published.file}:${published.line}), but SERVER_HOSTNAME has ` +
+            `port ${stated}`,
         ]
       : []),
     ...(quayVersion === undefined

@@ -64,7 +64,9 @@ export async function findUnits(host: HostFiles, { scope, home }: DetectOptions)
   }
   const places = chosenFolders.map(([, folder]) => host.locate(folder)).join(' and ');
   throw new PluginError('not-found', `there is no mirror registry on this host: no quay-app.service in ${places}`, {
-    hint: 'Run this on the host of the registry as the user who installed it, or give the home of that user or the root of the host.',
+    hint:
+      'Run this on the host of the registry as the user who installed it, or give the home of that user or the ' +
+      'root of the host.',
     settings: ['userHome', 'root'],
   });
 }

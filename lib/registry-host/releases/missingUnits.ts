@@ -48,7 +48,8 @@ function redisUnit(image: string): string {
   return unitText('Redis Podman Container for Quay', ['After=quay-pod.service', 'Requires=quay-pod.service'], {
     before: '%t/%n-pid %t/%n-cid',
     start:
-      'podman run --name quay-redis --pod=quay-pod --conmon-pidfile %t/%n-pid --cidfile %t/%n-cid --cgroups=no-conmon ' +
+      'podman run --name quay-redis --pod=quay-pod --conmon-pidfile %t/%n-pid --cidfile %t/%n-cid ' +
+      '--cgroups=no-conmon ' +
       `--image-volume=ignore --secret=redis_pass,type=env,target=REDIS_PASSWORD --replace ${image}`,
     stop: 'podman stop --ignore --cidfile %t/%n-cid -t 10',
     after: 'podman rm --ignore -f --cidfile %t/%n-cid',
@@ -58,7 +59,9 @@ function redisUnit(image: string): string {
 function podUnit(image: string, publish: string): string {
   return unitText('Infra Container for Quay', ['Before=quay-redis.service', ''], {
     before: '%t/%n-pid %t/%n-pod-id',
-    start: `podman pod create --name quay-pod --infra-image ${image} --publish ${publish} --pod-id-file %t/%n-pod-id --replace`,
+    start:
+      `podman pod create --name quay-pod --infra-image ${image} --publish ${publish} --pod-id-file %t/%n-pod-id ` +
+      '--replace',
     stop: 'podman pod stop --ignore --pod-id-file %t/%n-pod-id -t 10',
     after: 'podman pod rm --ignore -f --pod-id-file %t/%n-pod-id',
     extra: ['RemainAfterExit=yes'],

@@ -42,7 +42,9 @@ export async function resolveArchivedPath(
     if (path && path.steps.length > 0) return path;
   }
   throw new PluginError('unknown-version', `no path of updates leads from ${from} to ${to} by the stored releases`, {
-    hint: `The stored releases: ${releases.map(({ version }) => version).join(', ')}. A path needs releases that are stored, in a channel and not blocked.`,
+    hint:
+      `The stored releases: ${releases.map(({ version }) => version).join(', ')}. A path needs releases that are ` +
+      'stored, in a channel and not blocked.',
   });
 }
 

@@ -157,7 +157,8 @@ function notFound(version: string, arch: Architecture, answers: readonly Answer[
         // A wrong setting on this machine would also fail for the release image, so its own hint is shown.
         problem.code === 'usage'
           ? problem.hint
-          : 'Without a graph, name the repository with the tags of releases, or the image: REGISTRY/REPOSITORY@sha256:DIGEST.',
+          : 'Without a graph, name the repository with the tags of releases, or the image: ' +
+            'REGISTRY/REPOSITORY@sha256:DIGEST.',
       settings: ['releaseRepository', 'graphUrl'],
       cause: problem,
     });

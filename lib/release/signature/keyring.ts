@@ -40,7 +40,9 @@ export function parseFingerprint(text: string): string {
   const fingerprint = text.replace(/[\s:]/g, '').replace(/^0x/i, '').toUpperCase();
   if (/^(?:[0-9A-F]{40}|[0-9A-F]{64})$/.test(fingerprint)) return fingerprint;
   throw new PluginError('usage', `“${text.slice(0, 100)}” is not the fingerprint of a key`, {
-    hint: 'A fingerprint has 40 hex digits (or 64); a key ID is too short. gpg shows the fingerprints of the keys in a file.',
+    hint:
+      'A fingerprint has 40 hex digits (or 64); a key ID is too short. gpg shows the fingerprints of the keys in ' +
+      'a file.',
   });
 }
 

@@ -89,7 +89,9 @@ function untrusted(digest: Digest, findings: SignatureFindings, keyring: Keyring
   if (signature) {
     const { fingerprint, userId } = signature;
     const message = `${digest} is signed by ${fingerprint} (${userId}), a key that is not trusted`;
-    const hint = `Get the fingerprint from the owner of the key by another way. Trust ${fingerprint} only if all digits match.`;
+    const hint =
+      `Get the fingerprint from the owner of the key by another way. Trust ${fingerprint} only if all digits ` +
+      'match.';
     return new PluginError('untrusted', message, { hint, settings: ['trustFingerprint'] });
   }
   const reasons = [...new Set(findings.rejected.map(({ reason }) => `the signature ${reason}`))];
@@ -108,7 +110,9 @@ function adviseOn(rejected: readonly RejectedSignature[], keyring: Keyring): Adv
   }
   if (kinds.includes('unsupported')) {
     return {
-      hint: 'Sign the release with an RSA key, or an ECDSA key on P-256, P-384 or P-521, and SHA-256 or longer: clusters verify no others.',
+      hint:
+        'Sign the release with an RSA key, or an ECDSA key on P-256, P-384 or P-521, and SHA-256 or longer: ' +
+        'clusters verify no others.',
     };
   }
   if (keyring.trusted.length === 0) {
@@ -128,7 +132,8 @@ function unsigned(digest: Digest, answers: readonly StoreAnswer[]): PluginError 
   return new PluginError('unsigned', `no signature of ${digest} was found: ${where}`, {
     hint: offline
       ? 'No signature store could be reached. Without a network, use a copy: a folder with sha256=<digest>/signature-1.'
-      : 'Official releases are signed; CI and nightly builds are not. Use another signature store, or allow unsigned releases.',
+      : 'Official releases are signed; CI and nightly builds are not. Use another signature store, or allow ' +
+        'unsigned releases.',
     settings: ['signatureStore', 'allowUnsigned'],
     cause: answers.find(({ problem }) => problem)?.problem,
   });

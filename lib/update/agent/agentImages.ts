@@ -145,7 +145,10 @@ export class AgentImages {
     if (refused.length === 0) return undefined;
     const words = refused.map(({ name, reason, record }) => `${name}: ${reason} (${record})`);
     const count = refused.length === 1 ? 'an image that is loaded' : `${refused.length} images that are loaded`;
-    return `the kubelet would request ${count} from a registry: ${nameSome(words, 3, '; ')}. If a pod needs one, remove its record and restart the kubelet`;
+    return (
+      `the kubelet would request ${count} from a registry: ${nameSome(words, 3, '; ')}. If a pod needs one, ` +
+      'remove its record and restart the kubelet'
+    );
   }
 
   /**

@@ -260,7 +260,8 @@ function describeNeed({ source, unoffered, images, base: state, lack }: NodeStat
     if (base?.images && state === 'missing' && lack !== undefined)
       return `it lacks ${lack}, which the bundle leaves out`;
     return unoffered === 'base' && base
-      ? `no node has the base of the delta bundle, ${base.version}: insert a USB drive with the delta bundle and the bundle of ${base.version}`
+      ? `no node has the base of the delta bundle, ${base.version}: insert a USB drive with the delta bundle and ` +
+          `the bundle of ${base.version}`
       : undefined;
   }
   if (unoffered === undefined)

@@ -37,7 +37,8 @@ export function checkControlPlaneOnly(
   if (spec.controlPlaneOnly !== true || findCompleted(status?.hops) || isExtendedUpdate(running, version))
     return undefined;
   const message =
-    `spec.controlPlaneOnly is for updates from one extended (EUS) release to the next one, and the bundle leads from ${running} to ` +
+    'spec.controlPlaneOnly is for updates from one extended (EUS) release to the next one, and the bundle ' +
+    `leads from ${running} to ` +
     `${version}: remove it from the spec`;
   return falseCondition('Ready', 'NotControlPlaneOnly', message);
 }

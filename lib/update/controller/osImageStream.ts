@@ -84,7 +84,9 @@ export async function findGoneStreams(cluster: Cluster, { status }: UpgradeBundl
   const isDescribed = listOf(status?.conditions).some((each) => each['type'] === type && each['status'] === 'True');
   if (!isDescribed || !(await cluster.findKind(osImageStreamKind.apiVersion, osImageStreamKind.kind))) return [];
   if (await cluster.read(osImageStreamReference)) return [];
-  const message = `OSImageStream “cluster” is gone: machine-config-controller waits for it at its next start; describe it again: oc adm-upgrade-bundle streams`;
+  const message =
+    'OSImageStream “cluster” is gone: machine-config-controller waits for it at its next start; describe it ' +
+    'again: oc adm-upgrade-bundle streams';
   return [falseCondition(type, 'Gone', message)];
 }
 
@@ -120,5 +122,8 @@ function describeWait({ pod, since, lastLine }: WaitingController, version: stri
     ? 'push the release to the mirror again, or apply the streams: oc adm-upgrade-bundle streams'
     : shellCommand`it tries again every 5 minutes; otherwise delete its pod, whose successor leads within 3 minutes: oc delete pod ${pod} -n openshift-machine-config-operator`;
   const says = lastLine === '' ? '' : `; its log ends with “${lastLine}”`;
-  return `machine-config-controller of ${version} has waited since ${since} for its operating system streams${says}; ${remedy}`;
+  return (
+    `machine-config-controller of ${version} has waited since ${since} for its operating system ` +
+    `streams${says}; ${remedy}`
+  );
 }

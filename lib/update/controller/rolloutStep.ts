@@ -354,7 +354,8 @@ async function pinImages(observation: Pinnable): Promise<BundleCondition> {
   const silence =
     silent.length === 0
       ? ''
-      : `; the machine config daemon has not reported about these sets on ${listNames(silent)}: oc -n openshift-machine-config-operator get pods -o wide`;
+      : `; the machine config daemon has not reported about these sets on ${listNames(silent)}: oc -n ` +
+        'openshift-machine-config-operator get pods -o wide';
   if (waitingNodes.length > 0)
     return waiting('Pinning', `images are not pinned yet on ${listNames(waitingNodes)}${silence}`);
   const unpinnable = listUnpinnable(facts.metadata.images);
@@ -413,7 +414,9 @@ export function awaitBackup({ bundle, site, reports }: Observation): BackupState
   const { version } = readClusterVersion(site.clusterVersion);
   const { made, failure } = reports.get(node)?.backup ?? {};
   if (made?.version === version && isRecentBackup(made)) {
-    const message = `etcd and the static pods of ${version} are in ${made.path} on ${node}${made.copy === undefined ? '' : `, and in ${made.copy}`}`;
+    const message =
+      `etcd and the static pods of ${version} are in ${made.path} on ` +
+      `${node}${made.copy === undefined ? '' : `, and in ${made.copy}`}`;
     const pools = site.pools.map(({ metadata, status }) => [metadata.name, readRendered(status)] as const);
     const otherBackups = backups.filter(({ path }) => path !== made.path);
     const entry = { node, ...made, pools: pools.map(([name, config]) => ({ name, config })) };

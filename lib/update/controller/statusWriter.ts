@@ -90,7 +90,10 @@ export function describeLongWait({ phase, conditions }: Step, since: number, now
   });
   const remedy = isForPins ? `${advice}; ${unpause}` : advice;
   const time = new Date(since).toISOString().replace(/\.\d+/, '');
-  return `no progress since ${time} (limit: ${minutes} minutes); waiting: ${wait.message}; ${remedy}; all remedies: docs/how-to/update-stands-still.md`;
+  return (
+    `no progress since ${time} (limit: ${minutes} minutes); waiting: ${wait.message}; ${remedy}; all remedies: ` +
+    'docs/how-to/update-stands-still.md'
+  );
 }
 
 /** The phase of the rollout after a step, and the reasons. */

@@ -151,7 +151,9 @@ export function checkRisks({ bundle, site }: Pick<Observation, 'bundle' | 'site'
   const words = lacking.map(({ version, name, source }) => `${name} of the update to ${version} (${source})`);
   const accepting = [...new Set([...acceptRisks, ...lacking.map(({ name }) => name)])];
   const command = formatSpecPatch(bundle.metadata.name, { acceptRisks: accepting });
-  const message = `known risks are not accepted: ${listNames(words)}. Check whether they concern this cluster. To accept them: ${command}`;
+  const message =
+    `known risks are not accepted: ${listNames(words)}. Check whether they concern this cluster. To accept ` +
+    `them: ${command}`;
   return {
     lacks: lacking.some(({ version }) => version === own),
     conditions: [falseCondition('RisksAccepted', 'RiskNotAccepted', message)],

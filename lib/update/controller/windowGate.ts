@@ -39,7 +39,8 @@ export async function findClosedWindow(
     const when =
       next === undefined
         ? `no maintenance window has ${windowNeeds} (${windows.join('; ')})`
-        : `the next maintenance window with ${windowNeeds} begins ${formatWindowTime(next.begins, next)}, ${new Date(next.begins).toISOString().replace('.000', '')}`;
+        : `the next maintenance window with ${windowNeeds} begins ` +
+          `${formatWindowTime(next.begins, next)}, ${new Date(next.begins).toISOString().replace('.000', '')}`;
     return closed('OutsideWindow', `everything is ready; ${when}; ${start}`);
   } catch (error) {
     if (!isPluginError(error, 'usage')) throw error;

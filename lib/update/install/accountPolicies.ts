@@ -125,7 +125,8 @@ const accountLimits: readonly Limit[] = [
       [sameBut('spec', 'oldSpec', "k == 'desiredUpdate'"), 'may change only desiredUpdate in the spec'],
       [keepsMetadata, 'may not change the metadata'],
       [
-        "variables.update.all(k, k in ['image', 'version', 'force', 'acceptRisks'] || (k in variables.oldUpdate && variables.update[k] == variables.oldUpdate[k])) && " +
+        "variables.update.all(k, k in ['image', 'version', 'force', 'acceptRisks'] || (k in " +
+          'variables.oldUpdate && variables.update[k] == variables.oldUpdate[k])) && ' +
           "(!('acceptRisks' in variables.oldUpdate) || ('acceptRisks' in variables.update && " +
           "variables.oldUpdate['acceptRisks'].all(r, r in variables.update['acceptRisks'])))",
         'may set image and version of desiredUpdate, accept more risks, and nothing else',
@@ -146,7 +147,8 @@ const accountLimits: readonly Limit[] = [
     condition: `object.metadata.namespace != '${acks.namespace}' && !${writesReport}`,
     validations: [
       [
-        "object.metadata.namespace == 'openshift-config-managed' && object.metadata.name.matches('^sha256-[0-9a-f]{64}$')",
+        "object.metadata.namespace == 'openshift-config-managed' && " +
+          "object.metadata.name.matches('^sha256-[0-9a-f]{64}$')",
         'may write ConfigMaps of release signatures only',
       ],
       [
@@ -154,7 +156,8 @@ const accountLimits: readonly Limit[] = [
         'may write ConfigMaps with the label of release signatures only',
       ],
       [
-        "(!has(object.data) || size(object.data) == 0) && has(object.binaryData) && object.binaryData.all(k, k.startsWith(object.metadata.name + '-'))",
+        '(!has(object.data) || size(object.data) == 0) && has(object.binaryData) && object.binaryData.all(k, ' +
+          "k.startsWith(object.metadata.name + '-'))",
         'may write binaryData of release signatures only',
       ],
     ],
@@ -178,7 +181,8 @@ const accountLimits: readonly Limit[] = [
         `may change only the ConfigMap ${acks.name} and that with the CA of the mirrors here`,
       ],
       [
-        `oldObject == null || (${keepsMetadata} && ${fieldOr('object', 'binaryData')} == ${fieldOr('oldObject', 'binaryData')})`,
+        `oldObject == null || (${keepsMetadata} && ${fieldOr('object', 'binaryData')} ` +
+          `== ${fieldOr('oldObject', 'binaryData')})`,
         'may not change the metadata',
       ],
       [
@@ -208,7 +212,8 @@ const accountLimits: readonly Limit[] = [
     ),
     validations: [
       [
-        `object != null && oldObject != null && object.metadata.name.matches('^98-.+-${agentNamespace}-mirror$') && ${keepsMetadata}`,
+        'object != null && oldObject != null && ' +
+          `object.metadata.name.matches('^98-.+-${agentNamespace}-mirror$') && ${keepsMetadata}`,
         'may change only the MachineConfigs with the CA of the mirrors',
       ],
       [
@@ -223,7 +228,8 @@ const accountLimits: readonly Limit[] = [
       [
         'variables.objectFiles.all(f, f in variables.oldObjectFiles || ' +
           "(f.path.matches('^/etc/containers/certs[.]d/[0-9.]+:[0-9]+/ca[.]crt$') && f.mode == 420 && " +
-          "variables.oldObjectFiles.exists(o, f.contents == o.contents) && f.all(k, k in ['path', 'contents', 'mode', 'overwrite'])))",
+          "variables.oldObjectFiles.exists(o, f.contents == o.contents) && f.all(k, k in ['path', 'contents', " +
+          "'mode', 'overwrite'])))",
         'may add only the CA of the mirrors, for more hosts',
       ],
     ],
@@ -238,7 +244,9 @@ const accountLimits: readonly Limit[] = [
     variables: {
       name: 'object == null ? oldObject.metadata.name : object.metadata.name',
       holder: "object == null || !has(object.spec.holderIdentity) ? '' : object.spec.holderIdentity",
-      node: `has(request.userInfo.extra) && '${nodeClaim}' in request.userInfo.extra ? request.userInfo.extra['${nodeClaim}'][0] : ''`,
+      node:
+        `has(request.userInfo.extra) && '${nodeClaim}' in request.userInfo.extra ? ` +
+        `request.userInfo.extra['${nodeClaim}'][0] : ''`,
     },
     validations: [
       [
@@ -247,8 +255,10 @@ const accountLimits: readonly Limit[] = [
       ],
       [
         // Names that are too long for a Lease are hashed.
-        `request.userInfo.username != '${userOf('agent')}' || variables.node == '' || (variables.holder == variables.node && ` +
-          "(variables.name == 'agent-' + variables.node || (size(variables.node) > 240 && variables.name.matches('^agent-[0-9a-f]{64}$'))))",
+        `request.userInfo.username != '${userOf('agent')}' || variables.node == '' || (variables.holder == ` +
+          'variables.node && ' +
+          "(variables.name == 'agent-' + variables.node || (size(variables.node) > 240 && " +
+          "variables.name.matches('^agent-[0-9a-f]{64}$'))))",
         'an agent may write the Lease of its own node only',
       ],
       [
@@ -266,7 +276,8 @@ const accountLimits: readonly Limit[] = [
     namespace: agentNamespace,
     validations: [
       [
-        `request.userInfo.username == '${userOf('controller')}' && object != null && object.metadata.name == 'controller'`,
+        `request.userInfo.username == '${userOf('controller')}' && object != null && object.metadata.name == ` +
+          "'controller'",
         'only the controller may write a Lease here, and only its own',
       ],
     ],
@@ -396,7 +407,8 @@ const accountLimits: readonly Limit[] = [
     operations: ['UPDATE'],
     validations: [
       [
-        'has(object.status.availableStreams) && object.status.availableStreams.all(s, [s.osImage, s.osExtensionsImage].all(i, ' +
+        'has(object.status.availableStreams) && object.status.availableStreams.all(s, [s.osImage, ' +
+          's.osExtensionsImage].all(i, ' +
           "string(i).matches('@sha256:[0-9a-f]{64}$')))",
         'may name operating system images by digest only',
       ],
@@ -410,12 +422,15 @@ const accountLimits: readonly Limit[] = [
     operations: ['CREATE', 'UPDATE', 'DELETE'],
     validations: [
       [
-        '(object == null || oldObject == null) && [object, oldObject].all(o, o == null || (!has(o.spec.bundle.digest) && ' +
-          '!has(o.spec.allowExtraImages) && !has(o.spec.acknowledge) && !has(o.spec.acceptRisks) && !has(o.spec.ignore)))',
-        'may create and delete UpgradeBundles without a digest only: administrators allow a bundle, and what it may accept',
+        '(object == null || oldObject == null) && [object, oldObject].all(o, o == null || ' +
+          '(!has(o.spec.bundle.digest) && !has(o.spec.allowExtraImages) && !has(o.spec.acknowledge) && ' +
+          '!has(o.spec.acceptRisks) && !has(o.spec.ignore)))',
+        'may create and delete UpgradeBundles without a digest only: administrators allow a bundle, and what ' +
+          'it may accept',
       ],
       [
-        `object != null || (has(oldObject.metadata.annotations) && '${proposalAnnotation}' in oldObject.metadata.annotations)`,
+        `object != null || (has(oldObject.metadata.annotations) && '${proposalAnnotation}' in ` +
+          'oldObject.metadata.annotations)',
         'may delete only an UpgradeBundle that it has created',
       ],
     ],

@@ -106,7 +106,9 @@ function explain({ pods }: AgentSurvey, timeout: number): PluginError {
       ? `the agents of ${unreadyPods.length} of ${pods.length} nodes are not ready ${after}: ${listed.join('; ')}`
       : `the DaemonSets of the agents and the controllers are not up to date ${after}`;
   return new PluginError('not-ready', words, {
-    hint: 'See “oc -n oc-upgrade-bundle describe pod” and “oc -n oc-upgrade-bundle logs”, then run this again to resume.',
+    hint:
+      'See “oc -n oc-upgrade-bundle describe pod” and “oc -n oc-upgrade-bundle logs”, then run this again to ' +
+      'resume.',
     settings: ['timeout'],
   });
 }

@@ -190,7 +190,10 @@ export async function describeClocks(cluster: Cluster): Promise<string | undefin
   const names = clocks.map(({ name, difference }) => {
     return `${name} ${describeTime(Math.abs(difference))} ${difference < 0 ? 'behind' : 'ahead'}`;
   });
-  return `clocks differ from that of the API server: ${nameSome(names)}. Set them: certificates and times depend on them`;
+  return (
+    `clocks differ from that of the API server: ${nameSome(names)}. Set them: certificates and times depend on ` +
+    'them'
+  );
 }
 
 async function listReports(cluster: Cluster) {

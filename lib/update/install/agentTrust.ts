@@ -77,7 +77,8 @@ export async function gatherTrust(wantedTrust: WantedTrust, before: AgentTrust, 
   if (named.trusted.length === 0 && stranger) {
     throw new PluginError('usage', `none of the keys in ${files.join(', ')} is trusted: agents would not use them`, {
       hint:
-        `One has the fingerprint ${fingerprintOf(stranger)}. Compare all its digits with what the owner of the key says by another way, and if they ` +
+        `One has the fingerprint ${fingerprintOf(stranger)}. Compare all its digits with what the owner of the ` +
+        'key says by another way, and if they ' +
         `are the same add ${fingerprintOption}${fingerprintOf(stranger)}`,
     });
   }

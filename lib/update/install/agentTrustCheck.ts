@@ -30,7 +30,8 @@ export async function checkAgents(
     const { version, formats } = read;
     throw new PluginError(
       'unsupported',
-      `the agents (${version}) would refuse the bundle: its format is ${evidence.formatVersion}, and they read ${formats.join(' and ')}`,
+      `the agents (${version}) would refuse the bundle: its format is ${evidence.formatVersion}, and they ` +
+        `read ${formats.join(' and ')}`,
       { hint: 'Update the agents first: oc adm-upgrade-bundle install, with its former options.' },
     );
   }
@@ -92,7 +93,8 @@ async function refuseWhatAgentsDo(
   const more = { fingerprints: [fingerprint], keyrings: isAtHand ? [] : keyrings, allowUnsigned: false };
   throw new PluginError(
     'untrusted',
-    `the agents would refuse the bundle: they do not ${lack} the key ${fingerprint} (${userId}), which signed the release`,
+    `the agents would refuse the bundle: they do not ${lack} the key ${fingerprint} (${userId}), which signed ` +
+      'the release',
     { hint: adviseInstall(theirs, more) },
   );
 }

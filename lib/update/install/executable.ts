@@ -108,5 +108,8 @@ export function compareAgents({ version }: AgentVersion, own: string): string | 
   const advice = 'to update them, run oc adm-upgrade-bundle install with its former options';
   if (isOlder(version, own)) return `the agents (${version}) are older than this program (${own}): ${advice}`;
   if (!isOlder(own, version)) return undefined;
-  return `the agents (${version}) are newer than this program (${own}), which may not know what they report: use ${version} here too`;
+  return (
+    `the agents (${version}) are newer than this program (${own}), which may not know what they report: use ` +
+    `${version} here too`
+  );
 }

@@ -60,7 +60,8 @@ export async function planManifests(
   if (!options.retention) return objects;
   const { policy, configs } = await planRetention(cluster);
   const words =
-    'apply the MachineConfiguration first, and wait until its status has the policy: the files after it would reboot every node';
+    'apply the MachineConfiguration first, and wait until its status has the policy: the files after it would ' +
+    'reboot every node';
   context.log('warn', words);
   return [policy, ...objects, ...configs];
 }

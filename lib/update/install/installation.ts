@@ -74,7 +74,8 @@ export async function planInstallation(
     (await cluster.findKind('admissionregistration.k8s.io/v1', 'ValidatingAdmissionPolicy')) !== undefined;
   if (!policies) {
     const words =
-      'the cluster has no ValidatingAdmissionPolicy (OpenShift 4.17): only roles limit what agents and controllers write, and an agent can report for other nodes';
+      'the cluster has no ValidatingAdmissionPolicy (OpenShift 4.17): only roles limit what agents and ' +
+      'controllers write, and an agent can report for other nodes';
     context.log('warn', words);
   }
   const admitted = checkAdmission(cluster, policies, admission);

@@ -45,7 +45,8 @@ export function pullPolicyAdmission(mode: AdmissionMode): AdmissionObject[] {
         {
           name: 'no-controller-made-it',
           expression:
-            '!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller)',
+            '!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, ' +
+            'has(o.controller) && o.controller)',
         },
         {
           name: 'not-the-probe-of-preflight',
@@ -67,7 +68,9 @@ export function pullPolicyAdmission(mode: AdmissionMode): AdmissionObject[] {
         {
           expression: 'size(variables.news) == 0',
           messageExpression:
-            "'pulls from a registry at every start, and this cluster has no registry: ' + variables.news.map(c, (has(c.imagePullPolicy) ? 'container ' : 'image volume ') + c.name).join(', ') + '; set IfNotPresent as the pull policy'",
+            "'pulls from a registry at every start, and this cluster has no registry: ' + " +
+            "variables.news.map(c, (has(c.imagePullPolicy) ? 'container ' : 'image volume ') + c.name).join(', " +
+            "') + '; set IfNotPresent as the pull policy'",
           reason: 'Invalid',
         },
       ],

@@ -44,7 +44,8 @@ export async function planRetention(cluster: Cluster): Promise<RetentionObjects>
   if (!(await obeysPolicies(cluster, version))) {
     throw new PluginError(
       'unsupported',
-      `${cluster.name} (${version || 'no OpenShift'}) cannot change the container runtime of nodes without rebooting each of them`,
+      `${cluster.name} (${version || 'no OpenShift'}) cannot change the container runtime of nodes without ` +
+        'rebooting each of them',
       {
         hint: 'Node disruption policies came with OpenShift 4.17. Before it, install without the retention of images.',
       },

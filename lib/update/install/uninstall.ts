@@ -51,7 +51,9 @@ export async function uninstallAgents(
   const active = bundles.find((bundle) => !hasEnded(bundle) && phaseOf(bundle) !== 'Detected');
   if (active && !options.force) {
     throw new PluginError('conflict', `${active.metadata.name} is under way: ${phaseOf(active)}`, {
-      hint: 'Wait until it ends, or abort it: oc adm-upgrade-bundle abort. Forcing also restores what the update has paused.',
+      hint:
+        'Wait until it ends, or abort it: oc adm-upgrade-bundle abort. Forcing also restores what the update has ' +
+        'paused.',
       settings: ['force'],
     });
   }
@@ -125,7 +127,9 @@ async function cleanNodes(
     const reasons = pods.filter(({ ready }) => !ready).map(({ node, reason }) => `${node}: ${reason}`);
     const words = reasons.join('; ') || 'their pods are not up to date';
     return new PluginError('not-ready', `cannot clean up some nodes: ${words}`, {
-      hint: 'Run it again when these nodes are healthy. Without waiting, /var/lib/oc-upgrade-bundle stays on the nodes.',
+      hint:
+        'Run it again when these nodes are healthy. Without waiting, /var/lib/oc-upgrade-bundle stays on the ' +
+        'nodes.',
       settings: ['wait', 'timeout'],
     });
   };

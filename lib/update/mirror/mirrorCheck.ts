@@ -47,13 +47,19 @@ const firstBeforeStreams = '4.22.0-0';
 
 const advice = {
   address:
-    'Mirror sets cannot name IPv6 addresses. Give the node an IPv4 address too, or a host name as its address (InternalDNS, Hostname) that every node resolves.',
-  name: 'Check on each node that it resolves: getent ahosts NAME. OpenShift resolves the names of nodes itself on platforms with virtual IP addresses.',
+    'Mirror sets cannot name IPv6 addresses. Give the node an IPv4 address too, or a host name as its address ' +
+    '(InternalDNS, Hostname) that every node resolves.',
+  name:
+    'Check on each node that it resolves: getent ahosts NAME. OpenShift resolves the names of nodes itself on ' +
+    'platforms with virtual IP addresses.',
   secret: 'Create it, of the type kubernetes.io/dockerconfigjson. An empty one is enough: {"auths":{}}',
   conflict:
-    'The machine config operator refuses all mirror sets until they agree. A set without mirrorSourcePolicy allows the source.',
+    'The machine config operator refuses all mirror sets until they agree. A set without mirrorSourcePolicy ' +
+    'allows the source.',
   port: 'Install the mirrors on another port, which is open between all nodes.',
-  tags: 'Add the source to an ImageTagMirrorSet, with the mirrors of the broader source: runtimes obey only the most precise source.',
+  tags:
+    'Add the source to an ImageTagMirrorSet, with the mirrors of the broader source: runtimes obey only the most ' +
+    'precise source.',
   policies: 'Update to 4.14.3 first: earlier releases do not support both kinds of mirror sets at a time.',
   reboots:
     'Plan it like an update: every node is drained and rebooted, one pool after the other, and again at removal.',
@@ -64,15 +70,19 @@ const advice = {
     'The controller of the agents describes the operating system streams, so that nothing is read through the proxy.',
   scopes: 'Allow them in spec.registrySources of image.config.openshift.io/cluster. Mirrors do not count there.',
   added:
-    'From OpenShift 4.17 on, the controller adds it once all pools are up to date. If it does not, install the mirrors again.',
+    'From OpenShift 4.17 on, the controller adds it once all pools are up to date. If it does not, install the ' +
+    'mirrors again.',
   order: 'Bring the node up, or install the mirrors again: that puts its mirror last, and drains no node.',
   silent: silentAdvice,
   retain:
     'Give the cluster the bundle of the running release, which changes nothing else: oc adm-upgrade-bundle retain.',
   lacking:
-    'Insert a USB drive with the bundle that has them, or add them to a bundle as extra images. Pods that need them do not start on a node that lost them.',
+    'Insert a USB drive with the bundle that has them, or add them to a bundle as extra images. Pods that need ' +
+    'them do not start on a node that lost them.',
   quota: 'Install the mirrors again with a larger quota. Without its copy, an update does not begin.',
-  lost: 'Name it by digest, add it to the bundle as an extra image, and install the mirrors with its repository as a source.',
+  lost:
+    'Name it by digest, add it to the bundle as an extra image, and install the mirrors with its repository as a ' +
+    'source.',
 };
 
 /**
@@ -122,7 +132,9 @@ export async function checkQuota(
   const kept = Math.max(0, ...present);
   if (quota === '' || bundle.bytes + kept <= Number(quota)) return [];
   const beside = kept > 0 ? ` beside the ${formatBytes(kept)} of ${running}` : '';
-  const message = `has a quota of ${formatBytes(Number(quota))}: the bundle of ${bundle.version} (${formatBytes(bundle.bytes)}) does not fit${beside}`;
+  const message =
+    `has a quota of ${formatBytes(Number(quota))}: the bundle of ${bundle.version} ` +
+    `(${formatBytes(bundle.bytes)}) does not fit${beside}`;
   return [find('warning', subjectOf(own), message, advice.quota)];
 }
 

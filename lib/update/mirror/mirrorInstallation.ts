@@ -125,7 +125,9 @@ export async function installMirror(
   const policy = site.hasPolicies ? [mirrorPolicy({ mirrorsToo, siteFiles })] : [];
   if (policy.some((each) => !policyPaths(each).includes(certificatesFolder))) {
     throw new PluginError('conflict', `the site has its own node disruption policy for ${certificatesFolder}`, {
-      hint: 'Nodes would follow it when the CA of the mirrors changes. Set its actions to None: oc edit machineconfiguration cluster.',
+      hint:
+        'Nodes would follow it when the CA of the mirrors changes. Set its actions to None: oc edit ' +
+        'machineconfiguration cluster.',
     });
   }
   const before = await applyObjects(cluster, [...trust, ...policy], options, context);

@@ -15,9 +15,12 @@ const advice = {
   authority: 'Install the mirrors again: the machine config controller trusts them by this key.',
   unreachable:
     'Nodes and pods need this port, this machine does not. The controller asks each mirror before an update begins.',
-  slow: 'Start it, or remove it from the mirror set: a pull that comes to it waits up to 30 s, also in the machine config controller.',
+  slow:
+    'Start it, or remove it from the mirror set: a pull that comes to it waits up to 30 s, also in the machine ' +
+    'config controller.',
   other:
-    'Another service or machine answers there, or the certificate was not renewed: see journalctl -u oc-upgrade-bundle-mirror on the node.',
+    'Another service or machine answers there, or the certificate was not renewed: see journalctl -u ' +
+    'oc-upgrade-bundle-mirror on the node.',
 };
 
 /**

@@ -313,9 +313,9 @@ function begun({ metadata, status }: UpgradeBundle): PluginError {
   const version = status?.version ?? metadata.name;
   return new PluginError('conflict', `the update to ${version} has begun, and cannot be aborted`, {
     hint:
-      'Follow the cluster version operator with “oc adm upgrade” and “oc get clusteroperators”. It resumes after each interruption, and ' +
-      'its conditions name what it waits for. “oc adm upgrade rollback” can return to the previous version within the same minor version, while the images ' +
-      'of that version are on the nodes.',
+      'Follow the cluster version operator with “oc adm upgrade” and “oc get clusteroperators”. It resumes after ' +
+      'each interruption, and its conditions name what it waits for. “oc adm upgrade rollback” can return to the ' +
+      'previous version within the same minor version, while the images of that version are on the nodes.',
   });
 }
 

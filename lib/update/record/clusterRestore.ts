@@ -105,7 +105,9 @@ function readBackups({ status }: UpgradeBundle): { backups: RecordedBackup[]; ma
 
 function findOtherRelease({ version }: RecordedBackup, desired: string): string[] {
   if (version === desired) return [];
-  const words = `the backup is of ${version}, and the cluster runs or installs ${desired || 'an unknown release'}: OpenShift restores a backup of the same release only`;
+  const words =
+    `the backup is of ${version}, and the cluster runs or installs ${desired || 'an unknown release'}: OpenShift ` +
+    'restores a backup of the same release only';
   return [
     `${words}. Let the update end (oc adm upgrade). Within a minor version, “oc adm upgrade rollback” leads back`,
   ];
@@ -117,7 +119,8 @@ function findOtherProcedure({ version }: RecordedBackup, topology: string): stri
     ...(isOlder(version, '4.18.0') ? [`the procedure before 4.18 depends on the platform: ${words} ${version}`] : []),
     ...(topology === 'DualReplica' && isOlder(version, '4.22.0-0')
       ? [
-          `the control plane has two nodes with fencing, whose etcd has no script for that before 4.22: ${words} for them`,
+          'the control plane has two nodes with fencing, whose etcd has no script for that before 4.22: ' +
+            `${words} for them`,
         ]
       : []),
   ];
@@ -132,7 +135,8 @@ function findOtherConfig({ pools = [] }: RecordedBackup, present: readonly Store
   });
   if (changed.length === 0) return [];
   return [
-    `the machine configuration changed since the backup: ${listNames(changed)}. The nodes would be degraded, because their files would differ from the restored configuration`,
+    `the machine configuration changed since the backup: ${listNames(changed)}. The nodes would be degraded, ` +
+      'because their files would differ from the restored configuration',
   ];
 }
 
@@ -171,7 +175,8 @@ function listCautions(
   const isOld = Date.now() - Date.parse(time) > renewal * day;
   const isGone = !nodes.some(({ metadata }) => metadata.name === node);
   return [
-    'A restore takes all objects of the cluster back to the time of the backup. Everything that was created since is lost. Use it only if etcd has lost its quorum, or its data.',
+    'A restore takes all objects of the cluster back to the time of the backup. Everything that was created ' +
+      'since is lost. Use it only if etcd has lost its quorum, or its data.',
     ...(isGone
       ? [
           shellCommand`${node} is gone: copy ${copy ?? ''} to another control plane node, and take that node and folder below.`,
@@ -183,7 +188,8 @@ function listCautions(
     ...(joined.length > 0 ? [`These nodes joined since and have to join again: ${listNames(joined)}.`] : []),
     ...(isOld
       ? [
-          `Certificates in it may have expired, because it is older than ${renewal} days. Nodes then need new ones: oc get csr.`,
+          `Certificates in it may have expired, because it is older than ${renewal} days. Nodes then need new ` +
+            'ones: oc get csr.',
         ]
       : []),
   ];
@@ -237,7 +243,8 @@ function listSteps(
         ]),
     step(
       isFenced
-        ? 'Restore etcd on the node with the backup. The script has pacemaker stop etcd on both nodes, and start it again.'
+        ? 'Restore etcd on the node with the backup. The script has pacemaker stop etcd on both nodes, and start ' +
+            'it again.'
         : 'Restore etcd on the node with the backup.',
       [node],
       shellCommand`sudo -E /usr/local/bin/cluster-restore.sh ${path}`,

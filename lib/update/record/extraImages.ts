@@ -52,8 +52,8 @@ export function describeExtras({ status }: UpgradeBundle, { leftOut }: AllowedFa
     return isKnown ? [{ type, status: 'True', reason: 'Allowed', message }] : [];
   }
   const message =
-    `the release signature does not cover ${listNames(leftOut)}: they are not loaded. To allow them, add their digests to spec.allowExtraImages, or use ` +
-    'oc adm-upgrade-bundle apply';
+    `the release signature does not cover ${listNames(leftOut)}: they are not loaded. To allow them, add their ` +
+    'digests to spec.allowExtraImages, or use oc adm-upgrade-bundle apply';
   return [{ type, status: 'False', reason: 'LeftOut', message }];
 }
 

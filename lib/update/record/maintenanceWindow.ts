@@ -77,7 +77,9 @@ function parseWindow(text: string): WeeklyWindow {
   const named = days.toLowerCase() === 'daily' ? dayNames.map((_, index) => index) : days.split(',').flatMap(readDays);
   if (zone === '' || !isTime || named.includes(-1))
     throw new PluginError('usage', `“${text}” is not a maintenance window`, {
-      hint: 'Give days, times and a time zone: “Sat 22:00-04:00 Europe/Berlin”, “Mon-Fri,Sun 01:00-05:00 UTC” or “daily 01:00-05:00 UTC”.',
+      hint:
+        'Give days, times and a time zone: “Sat 22:00-04:00 Europe/Berlin”, “Mon-Fri,Sun 01:00-05:00 UTC” or ' +
+        '“daily 01:00-05:00 UTC”.',
     });
   if (!isZone(zone))
     throw new PluginError('usage', `“${zone}” is not a time zone`, {

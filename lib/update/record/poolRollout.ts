@@ -107,7 +107,10 @@ export async function findLatePool(
     const { updatedMachineCount: done = 0, machineCount: all = 0 } = fieldsOf(pool['status']);
     const isAll = Number(done) === Number(all);
     const counts = `${Number(done)} of ${Number(all)} nodes are up to date`;
-    return `the pool ${pool.metadata.name}: ${isAll ? 'the machine config operator has not begun with the change' : counts}`;
+    return (
+      'the pool ' +
+      `${pool.metadata.name}: ${isAll ? 'the machine config operator has not begun with the change' : counts}`
+    );
   }
   return undefined;
 }

@@ -113,7 +113,8 @@ export const bundleSpec = object({
         text({
           ...digest,
           description:
-            'Digest of the whole bundle, as in the .sha256 file beside it. Without it, the update does not go past Detected.',
+            'Digest of the whole bundle, as in the .sha256 file beside it. Without it, the update does not go ' +
+            'past Detected.',
         }),
       ),
       version: optional(
@@ -139,8 +140,9 @@ export const bundleSpec = object({
   controlPlaneOnly: optional(
     flag({
       description:
-        'Update from one extended (EUS) release to the next one with all pools paused, except master, until the control plane runs ' +
-        'the last release. Nodes of the other pools then restart once. If it is removed, the pools are resumed.',
+        'Update from one extended (EUS) release to the next one with all pools paused, except master, until the ' +
+        'control plane runs the last release. Nodes of the other pools then restart once. If it is removed, the ' +
+        'pools are resumed.',
     }),
   ),
   backup: optional(
@@ -158,21 +160,24 @@ export const bundleSpec = object({
     setOf(
       text(digest),
       500,
-      'Digests of the extra images that nodes load, although the release signature does not cover them. All others are left out.',
+      'Digests of the extra images that nodes load, although the release signature does not cover them. All ' +
+        'others are left out.',
     ),
   ),
   acknowledge: optional(
     setOf(
       text({ maxLength: 253, pattern: '^ack-[0-9]+[.][0-9]+-[-._a-zA-Z0-9]+$' }),
       64,
-      'Names of the acknowledgements (admin-acks) that may be given for the updates. An update that requires another one does not begin.',
+      'Names of the acknowledgements (admin-acks) that may be given for the updates. An update that requires ' +
+        'another one does not begin.',
     ),
   ),
   acceptRisks: optional(
     setOf(
       text({ minLength: 1, maxLength: 256, pattern: String.raw`^[^\x00-\x1f\x7f]+$` }),
       64,
-      'Names of the known risks of updates that the cluster may accept. An update with another known risk does not begin.',
+      'Names of the known risks of updates that the cluster may accept. An update with another known risk does ' +
+        'not begin.',
     ),
   ),
   windows: optional(
@@ -182,7 +187,8 @@ export const bundleSpec = object({
         pattern: '^[A-Za-z,-]+ +[0-9]{1,2}:[0-9]{2}-[0-9]{1,2}:[0-9]{2} +[A-Za-z][A-Za-z0-9_+/-]*$',
       }),
       16,
-      'Weekly times in which an update may start, such as “Sat 22:00-04:00 Europe/Berlin”. Loading does not wait for them.',
+      'Weekly times in which an update may start, such as “Sat 22:00-04:00 Europe/Berlin”. Loading does not ' +
+        'wait for them.',
     ),
   ),
   windowNeeds: optional(

@@ -82,7 +82,9 @@ function parseKey(encoded: string): KeyObject {
   } catch (cause) {
     const { name, namespace } = reportKeySecret.metadata;
     throw new PluginError('invalid-file', `the Secret ${name} in ${namespace} has no key: ${messageOf(cause)}`, {
-      hint: `Delete it, and run install again: engineers then need the new key. oc delete secret ${name} -n ${namespace}`,
+      hint:
+        `Delete it, and run install again: engineers then need the new key. oc delete secret ${name} ` +
+        `-n ${namespace}`,
       cause,
     });
   }
