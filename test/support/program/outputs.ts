@@ -2,6 +2,9 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { callOf, commandNameOf, defaultName, defaultOf, type Program } from '../../../cmd/cli/command.ts';
+import { isFields } from '../../../lib/fields.ts';
+import { findFault, type Schema } from '../../../lib/schema.ts';
+import { bundleSpec, bundleStatus } from '../../../lib/update/record/upgradeBundle.ts';
 
 const file = fileURLToPath(new URL('../../golden/outputs.json', import.meta.url));
 
@@ -12,6 +15,8 @@ export interface Field {
   /** Whether some outputs have the object of the field without the field. */
   readonly optional: boolean;
   readonly description: string;
+  /** The format of its value, if the library states it. */
+  readonly statement?: Schema | undefined;
 }
 
 /**
@@ -36,13 +41,27 @@ const maps: readonly string[] = [
 /** The paths of objects with a format of their own. */
 const opaque: readonly string[] = ['metadata', 'spec', 'status', 'predicate', 'report'];
 
+/** The formats that the library states, by their paths in the outputs of `status`. */
+const statements: ReadonlyMap<string, Schema> = new Map<string, Schema>([
+  ['spec', bundleSpec],
+  ['status', bundleStatus],
+]);
+
 /** Commands that print a list of objects in some cases, in place of one object. */
 export const lists: readonly string[] = ['oc adm-release-mirror-config'];
 
 /** Returns the fields of the JSON that each command prints, by the words that call the command and its action. */
 export function readOutputs(): Map<string, Fields> {
   const calls = JSON.parse(readFileSync(file, 'utf8')) as Record<string, Record<string, string>>;
-  return new Map(Object.entries(calls).map(([call, fields]) => [call, parseFields(fields)]));
+  return new Map(
+    Object.entries(calls).map(([call, lines]) => {
+      const stated = call.startsWith('oc adm-upgrade-bundle status') ? statements : new Map<string, Schema>();
+      const fields = [...parseFields(lines)].map(
+        ([path, field]) => [path, { ...field, statement: stated.get(path) }] as const,
+      );
+      return [call, new Map(fields)];
+    }),
+  );
 }
 
 /** Reads fields from lines such as `"size?": "number: The size in bytes"`, where `?` marks an optional field. */
@@ -66,6 +85,10 @@ export function expectOutput(program: Program, args: readonly string[], stdout: 
   for (const item of parse(call, stdout)) {
     const known = outputs.get(call);
     const printed = fieldsOf(item);
+    for (const [path, { statement }] of known ?? []) {
+      const value = isFields(item) ? item[path] : undefined;
+      if (statement && value !== undefined) expect(findFault(statement, value), `${call}: ${path}`).to.equal(undefined);
+    }
     if (process.env['UPDATE_GOLDEN']) outputs.set(call, known ? merge(known, printed) : printed);
     else
       expect(differences(known ?? new Map(), printed), `${call} differs from test/golden/outputs.json`).to.deep.equal(

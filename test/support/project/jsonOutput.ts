@@ -1,6 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { outputVersion } from '../../../cmd/cli/format.ts';
+import { isFields } from '../../../lib/fields.ts';
+import type { Schema } from '../../../lib/schema.ts';
 import { lists, streams, type Fields } from '../program/outputs.ts';
 import { table } from './reference.ts';
 
@@ -10,13 +12,48 @@ const generated = '<!-- The rest is generated from test/golden/outputs.json by `
 /** Returns docs/json-output.md: what was written by hand, and the fields of each output. */
 export function writeOutputPage(outputs: ReadonlyMap<string, Fields>): string {
   const [written = ''] = readFileSync(page, 'utf8').split(`\n${generated}`);
+  const shown = new Set<Schema>();
   const parts = [...outputs].map(([call, fields]) => {
-    const rows = [...fields].map(([path, { types, optional, description }]) => {
-      return [`\`${path}\``, types.join(' or ') + (optional ? ', optional' : ''), description];
+    const rows = [...fields].flatMap(([path, { types, optional, description, statement }]) => {
+      const row = [`\`${path}\``, types.join(' or ') + (optional ? ', optional' : ''), description];
+      // `status --watch` prints the same formats as `status`.
+      const inner = statement && !shown.has(statement) ? rowsOf(statement, path) : [];
+      if (statement) shown.add(statement);
+      return [row, ...inner];
     });
     return [`### ${call}`, formOf(call), table(['field', 'type', 'meaning'], rows)].filter(Boolean).join('\n\n');
   });
   return `${[written.trimEnd(), generated, '## Fields', ...parts].join('\n\n')}\n`;
+}
+
+/** Returns a row for each field of a format that the library states. */
+function rowsOf(schema: Schema, path: string): string[][] {
+  if (schema.items) return rowsOf(schema.items, `${path}[]`);
+  return Object.entries(schema.properties ?? {}).flatMap(([name, field]) => {
+    const type = nameType(field) + (schema.required?.includes(name) === true ? '' : ', optional');
+    const inner = `${path}.${name}`;
+    return [[`\`${inner}\``, type, describeField(field)], ...rowsOf(field, inner)];
+  });
+}
+
+function nameType({ type, format, items }: Schema): string {
+  if (items) return `${nameType(items)}[]`;
+  return format === 'date-time' ? 'date' : type === 'integer' ? 'number' : type;
+}
+
+function describeField({ description, enum: values }: Schema): string {
+  return description ?? (values ? values.map((value) => `\`${String(value)}\``).join(', ') : '');
+}
+
+/** Returns the JSON schema of a format that the library states, without what only OpenAPI and the API server know. */
+function toJsonSchema(schema: Schema): object {
+  return JSON.parse(
+    JSON.stringify(schema, (key, value: unknown) => {
+      if (key.startsWith('x-') || value === 'int64') return undefined;
+      // RE2, with which the API server matches, has the same syntax for these patterns.
+      return isFields(value) && 'where' in value ? { ...value, where: undefined } : value;
+    }),
+  ) as object;
 }
 
 function formOf(call: string): string {
@@ -59,9 +96,12 @@ function schemaOfType(type: string, fields: Fields, path: string): object {
 function schemaOfObject(fields: Fields, path: string): object {
   const start = path === '' ? '' : `${path}.`;
   const children = [...fields].filter(([each]) => each.startsWith(start) && /^[^.[]+$/.test(each.slice(start.length)));
-  const schemas = children.map(([each, { types, description }]): [string, object] => [
+  const schemas = children.map(([each, { types, description, statement }]): [string, object] => [
     each.slice(start.length),
-    { ...(description !== '' && { description }), ...schemaOf(types, fields, each) },
+    {
+      ...(description !== '' && { description }),
+      ...(statement ? toJsonSchema(statement) : schemaOf(types, fields, each)),
+    },
   ]);
   const [first] = schemas;
   if (!first) return {};
