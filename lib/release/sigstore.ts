@@ -17,7 +17,7 @@ export {
   scopesOf,
   type ImagePolicy,
 } from './sigstore/imagePolicy.ts';
-export { readPolicyKey, type PolicyKey } from './sigstore/policyKey.ts';
+export { readPolicyKey, type PolicyKey } from './sigstore/trustRoot.ts';
 export { listOtherKeys, loadExpectedKeys, nameKey, releaseKeys, type ExpectedKeys } from './sigstore/policyKeys.ts';
 export {
   checkReleaseImages,

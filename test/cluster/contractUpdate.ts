@@ -13,7 +13,7 @@ import { awaitDone } from '../../lib/context.ts';
 import { isPluginError, PluginError } from '../../lib/errors.ts';
 import { fieldsOf } from '../../lib/fields.ts';
 import { controlRollout } from '../../lib/update/controller/rollout.ts';
-import { install } from '../../lib/update/install/install.ts';
+import { install } from '../../lib/update/install.ts';
 import { formatNodeReport } from '../../lib/update/record/nodeReport.ts';
 import {
   isAtLeast,

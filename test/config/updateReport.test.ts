@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { nameUpdateReport, openUpdateReport, updateReportType } from '../../lib/config/updateReport.ts';
 import { exportPublicKey, signEnvelope } from '../../lib/release/sigstore/envelope.ts';
-import { readPolicyKey } from '../../lib/release/sigstore/policyKey.ts';
+import { readPolicyKey } from '../../lib/release/sigstore/trustRoot.ts';
 import { makeReportKey, makeUpdateReport, signUpdateReport } from '../support/content/updateReport.ts';
 import { failureOf } from '../support/program/failure.ts';
 

@@ -1,6 +1,6 @@
 import { open } from 'node:fs/promises';
 import { readChunks } from '../../lib/content/files/fileRange.ts';
-import { serveContent } from '../../lib/content/server/server.ts';
+import { serveContent } from '../../lib/content/server.ts';
 import { makeContext } from './context.ts';
 
 /** Serves a file of a given size as `/file`. Prints its port and, if asked, its memory. */

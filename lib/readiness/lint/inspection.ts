@@ -3,8 +3,15 @@ import { fieldsAt, fieldsOf, listOf, textOf, textsOf, type Fields } from '#field
 import { exclusionOf, releaseMarksOf, selfManaged, type ManifestFilter } from '#release/payload';
 import { commandLinesOf, readContainers, type Container, readBase64, readDataUrl } from './container.ts';
 import { isFullReference, readDiskImport, readResourceImage } from './image.ts';
-import { readManifest, applyRules, oneLine, placeBelow, type LintState, type ManifestPlace } from './report.ts';
-import type { Rule } from './rule.ts';
+import {
+  readManifest,
+  applyRules,
+  oneLine,
+  placeBelow,
+  type LintState,
+  type ManifestPlace,
+  type Rule,
+} from './report.ts';
 import { rulesFor } from './rules.ts';
 import { commandsIn } from './shell.ts';
 

@@ -1,24 +1,32 @@
 import { isUtf8 } from 'node:buffer';
 import { stat } from 'node:fs/promises';
-import { basename, dirname } from 'node:path';
+import { basename, dirname, posix } from 'node:path';
 import { splitReleases } from '#bundle/metadata';
-import { openBundle } from '#bundle/open';
-import { parseVolumeName } from '#content/archive';
+import { openBundle, type Bundle } from '#bundle/open';
+import { parseVolumeName, isFile, readLayer } from '#content/archive';
 import { isMissing, RootFolder, readSmallFile, readSmallInput } from '#content/files';
-import { type Descriptor, formatReference, parseReference, type Reference } from '#content/oci';
-import type { ContentSource } from '#content/store';
+import {
+  type Descriptor,
+  formatReference,
+  parseReference,
+  type Reference,
+  isIndex,
+  parseManifest,
+  parseJson,
+} from '#content/oci';
+import { type ContentSource, readContent } from '#content/store';
 import { checkInterrupted, type Context } from '#context';
-import { asFailure, messageOf, PluginError } from '#errors';
+import { asFailure, messageOf, PluginError, isPluginError } from '#errors';
+import { fieldsAt, textOf } from '#fields';
 import { findRelease, type ReleaseRequest } from '#release/load';
 import { makeManifestFilter, type PayloadFiles } from '#release/payload';
 import { readPayloadManifests } from '#release/release';
 import { isVersion, type Architecture } from '#release/version';
 import { imageReferences, readReleaseImages } from './image.ts';
 import type { ManifestSet } from './lint.ts';
-import { readOperatorManifests } from './operatorManifests.ts';
 
 /** Where manifests are read that a text names. */
-export interface ManifestAccess {
+interface ManifestAccess {
   /** The architecture and the repository of a release that is named by its version. */
   readonly arch: Architecture;
   readonly repository: string;
@@ -87,7 +95,7 @@ async function readBundle(path: string, context: Context): Promise<ManifestSet[]
     sets.push({
       name: path,
       folder: `operators/${name}`,
-      files: new Map([...files].map(([file, bytes]) => [file, textOf(bytes)])),
+      files: new Map([...files].map(([file, bytes]) => [file, decodeFile(bytes)])),
     });
   }
   return sets;
@@ -117,7 +125,7 @@ export function payloadSet(
   const list = files.get(imageReferences)?.toString('utf8');
   const { version = '' } = readReleaseImages(list === undefined ? [] : [list], release) ?? {};
   const filter = makeManifestFilter(files, version, context, featureSet);
-  return { name, release, filter, files: new Map([...files].map(([file, bytes]) => [file, textOf(bytes)])) };
+  return { name, release, filter, files: new Map([...files].map(([file, bytes]) => [file, decodeFile(bytes)])) };
 }
 
 /**
@@ -140,7 +148,7 @@ async function readFolder(path: string, context: Context): Promise<ManifestSet> 
   let size = 0;
   for (const { path: name } of names) {
     checkInterrupted(context.signal);
-    const content = await folder.read(name, limits.file).then(textOf, describeFailure);
+    const content = await folder.read(name, limits.file).then(decodeFile, describeFailure);
     size += typeof content === 'string' ? content.length : 0;
     if (size > limits.all) throw new PluginError('too-large', `${path} has more than 256 MiB of manifests`);
     files.set(name, content);
@@ -149,10 +157,10 @@ async function readFolder(path: string, context: Context): Promise<ManifestSet> 
 }
 
 function oneFile(name: string, file: string, bytes: Buffer): ManifestSet {
-  return { name, files: new Map([[file, textOf(bytes)]]) };
+  return { name, files: new Map([[file, decodeFile(bytes)]]) };
 }
 
-function textOf(bytes: Buffer): string | { unreadable: string } {
+function decodeFile(bytes: Buffer): string | { unreadable: string } {
   return isUtf8(bytes) ? bytes.toString('utf8') : { unreadable: 'it is not text' };
 }
 
@@ -166,4 +174,72 @@ async function holdsBundle(path: string): Promise<boolean> {
   return entries.some(
     ({ path: name, stats }) => (name === 'v2' && stats.isDirectory()) || parseVolumeName(name) !== undefined,
   );
+}
+
+/** The labels of an operator’s bundle image: the folder of its manifests, and its package (operator-registry). */
+const labels = {
+  folder: 'operators.operatorframework.io.bundle.manifests.v1',
+  package: 'operators.operatorframework.io.bundle.package.v1',
+} as const;
+
+// Real bundle images have less than 1 MB. A ClusterServiceVersion is limited by etcd.
+const operatorLimits = { file: 16 * 1024 * 1024, packed: 256 * 1024 * 1024, unpacked: 1024 * 1024 * 1024 } as const;
+
+/** The manifests of an operator, by the names of their files. */
+interface OperatorManifests {
+  /** The name of its package, and the first digits of the digest of its bundle image. */
+  readonly name: string;
+  readonly files: ReadonlyMap<string, Buffer>;
+}
+
+/**
+ * Reads the manifests of the operators whose bundle images are among the extra images of a bundle. Skips images that it
+ * does not have completely, with a warning. Throws `interrupted`.
+ */
+async function readOperatorManifests(
+  { content, metadata }: Pick<Bundle, 'content' | 'metadata'>,
+  context: Context,
+): Promise<OperatorManifests[]> {
+  const operators: OperatorManifests[] = [];
+  for (const image of metadata.extraImages) {
+    try {
+      const operator = await readOperator(content, parseReference(image).digest ?? '', context);
+      if (operator) operators.push(operator);
+    } catch (error) {
+      if (isPluginError(error, 'interrupted') || !(isPluginError(error) || error instanceof SyntaxError)) throw error;
+      context.log('warn', `${image} is not checked: ${error.message}`);
+    }
+  }
+  return operators;
+}
+
+async function readOperator(
+  content: Bundle['content'],
+  digest: string,
+  context: Context,
+): Promise<OperatorManifests | undefined> {
+  const root = await content.resolve(digest);
+  const where = `${root.digest} in ${content.name}`;
+  const manifest = parseManifest(await readContent(content, root), where);
+  // Bundle images run on no architecture, so they are no lists.
+  if (isIndex(manifest) || !manifest.config) return undefined;
+  const config = parseJson((await readContent(content, manifest.config)).toString());
+  const { [labels.folder]: label, [labels.package]: owner } = fieldsAt(config, 'config', 'Labels');
+  const folder = textOf(label)?.replace(/^\/+|\/+$/g, '');
+  if (folder === undefined) return undefined;
+  const files = new Map<string, Buffer>();
+  for (const layer of manifest.layers) {
+    const options = { ...operatorLimits, of: 'the bundle of an operator', code: 'invalid-file' } as const;
+    await readLayer(content, layer, options, context, (entry) => {
+      const path = entry.path.replace(/^(?:\.?\/)+/, '');
+      if (!path.startsWith(`${folder}/`) || !/\.(?:ya?ml|json)$/.test(path) || !isFile(entry)) return undefined;
+      if (entry.size > operatorLimits.file) throw new PluginError('too-large', `${path} in ${where} is too large`);
+      const chunks: Buffer[] = [];
+      return {
+        write: (chunk) => chunks.push(chunk),
+        end: () => files.set(posix.basename(path), Buffer.concat(chunks)),
+      };
+    });
+  }
+  return { name: `${textOf(owner) ?? 'operator'}-${root.digest.slice(7, 19)}`, files };
 }

@@ -1,11 +1,10 @@
 import { basename, extname } from 'node:path/posix';
-import { type Subject, formatSubject, type Severity } from '#cluster/finding';
+import { type Subject, formatSubject, type Severity, type Check } from '#cluster/finding';
 import { readDocuments } from '#content/files';
 import { parseJson } from '#content/oci';
 import type { ManifestFilter } from '#release/payload';
 import { describeContainers, type Container } from './container.ts';
 import { templateWord, type ReleaseImages } from './image.ts';
-import { problemOf, type Rule } from './rule.ts';
 
 /** The state of reading the manifests of one release or folder. */
 export interface LintState {
@@ -192,4 +191,33 @@ export function keyOfFinding({
 /** Returns a text with `@sha256:…` in place of digests. */
 export function withoutDigests(text: string): string {
   return text.replace(/@sha256:[0-9a-f]{64}/g, '@sha256:…');
+}
+
+/** A part of an item that breaks a rule. */
+export interface Evidence {
+  /** The field, relative to the item; empty for the item itself. */
+  readonly field: string;
+  /** What the field has, as `problem` shows it. */
+  readonly value: string;
+}
+
+/** What makes an object need a registry. `Item` is what the rule looks at. */
+export interface Rule<Item> {
+  /** For baselines, reports and the page of the rules: never changed, never used again. */
+  readonly id: string;
+  readonly severity: Severity;
+  /** The check of preflight that reports it. */
+  readonly check: Check;
+  /** What is wrong, as a predicate of the item; `%` stands for the value. */
+  readonly problem: string;
+  /** Why it matters without a registry. */
+  readonly why: string;
+  readonly remedy: string;
+  /** Returns each part of an item that breaks the rule. The images of the release are undefined if they are unknown. */
+  readonly find: (item: Item, release?: ReleaseImages) => readonly Evidence[];
+}
+
+/** Returns the problem of a rule with a value, such as `names an image by tag: quay.io/site/tool:1`. */
+export function problemOf({ problem }: Pick<Rule<never>, 'problem'>, value: string): string {
+  return problem.replace('%', () => value);
 }

@@ -10,7 +10,7 @@ import {
   type ResourceImage,
 } from './image.ts';
 import { registryCommandsIn } from './registryCommand.ts';
-import type { Evidence, Rule } from './rule.ts';
+import type { Evidence, Rule } from './report.ts';
 
 /** A pod asks a registry each time that a container of it starts. */
 export const pullAlways: Rule<Container> = {

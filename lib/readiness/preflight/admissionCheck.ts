@@ -4,7 +4,7 @@ import { blocks } from '#cluster/version';
 import type { Written, KubernetesObject } from '#config/manifest';
 import { asFailure, ignoreFailure } from '#errors';
 import { fieldsOf, listOf, type Fields, fieldsAt, textOf } from '#fields';
-import { problemOf } from '../lint/rule.ts';
+import { problemOf } from '../lint/report.ts';
 import { forcesPulls } from '../lint/rules.ts';
 
 const advice = {

@@ -4,7 +4,7 @@ import { blocks } from '#cluster/version';
 import type { KubernetesObject } from '#config/manifest';
 import { fieldsOf, textOf } from '#fields';
 import { shellCommand } from '#text';
-import { problemOf } from '../lint/rule.ts';
+import { problemOf } from '../lint/report.ts';
 import { rulesFor } from '../lint/rules.ts';
 
 const advice = {

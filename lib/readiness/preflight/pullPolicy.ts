@@ -7,7 +7,7 @@ import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
 import { describeContainers, type Container } from '../lint/container.ts';
 import { normalizeImage } from '../lint/image.ts';
 import type { LintReport } from '../lint/lint.ts';
-import { problemOf, type Rule } from '../lint/rule.ts';
+import { problemOf, type Rule } from '../lint/report.ts';
 import { allRules, imageByTag, pullAlways, pullLatest, unreadable } from '../lint/rules.ts';
 import { isPlatformPod, isReleaseImage, keyOf, type PodTemplate } from './podTemplate.ts';
 

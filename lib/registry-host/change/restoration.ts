@@ -4,12 +4,11 @@ import type { Context } from '#context';
 import { hintOf, isPluginError, messageOf, PluginError } from '#errors';
 import { findDatabase, findNewer, kindOf, stopDatabase } from './databaseKind.ts';
 import { undoMigration } from './migration.ts';
-import type { OpenRegistry } from './openRegistry.ts';
+import type { OpenRegistry, UpgradeRecords } from './openRegistry.ts';
 import { releaseReplaced, renameReplaced, requireReplaced } from './replacedImages.ts';
 import { restartUnits, waitForRegistry } from './restart.ts';
 import { removeSecrets } from './secrets.ts';
 import type { UpgradeJournal, UpgradePhase } from './upgradeJournal.ts';
-import type { UpgradeRecords } from './upgradeRecords.ts';
 
 /** The folder of the newer database, in the folder of this program. */
 const newerName = 'newer-database';

@@ -11,12 +11,17 @@ import type { Installation } from '../installation/installation.ts';
 import type { RegistryRelease } from '../releases/images.ts';
 import { requireUntouched, changeRegistry, resumeUnfinished, dropBackup } from './execution.ts';
 import { requireHealth } from './health.ts';
-import { lockRegistry, openRegistry, type ExecutionRequest, type OpenRegistry } from './openRegistry.ts';
+import {
+  lockRegistry,
+  openRegistry,
+  type ExecutionRequest,
+  type OpenRegistry,
+  UpgradeRecords,
+} from './openRegistry.ts';
 import { loadReplaced, versionOfReplaced } from './replacedImages.ts';
 import { startStopped } from './restart.ts';
 import { requireRestorable, restoreRegistry } from './restoration.ts';
 import { isForward, timeOf, type UpgradeJournal } from './upgradeJournal.ts';
-import { UpgradeRecords } from './upgradeRecords.ts';
 
 /** Input of a rollback. */
 interface RollbackRequest extends ExecutionRequest {

@@ -15,9 +15,9 @@ import { stateFolderOf } from '../installation/stateFolder.ts';
 import { findImage, type RegistryRelease, type TargetImages } from '../releases/images.ts';
 import { listMissingUnits } from '../releases/missingUnits.ts';
 import { findDatabase } from './databaseKind.ts';
+import { UpgradeRecords } from './openRegistry.ts';
 import { listImageChanges, planUpgrade, type UpgradePlan } from './plan.ts';
 import { findUnmetNeeds } from './readiness.ts';
-import { UpgradeRecords } from './upgradeRecords.ts';
 
 /** The input of a survey. */
 export interface SurveyRequest {

@@ -17,9 +17,8 @@ import {
 import { checkWritable, removeFile } from '../installation/fileChange.ts';
 import type { Inherited } from '../installation/installation.ts';
 import { stateFolderOf, takeStateLock } from '../installation/stateFolder.ts';
-import type { ExecutionRequest } from './openRegistry.ts';
+import { type ExecutionRequest, UpgradeRecords } from './openRegistry.ts';
 import { rollbackContainers, rollbackTags } from './upgradeJournal.ts';
-import { UpgradeRecords } from './upgradeRecords.ts';
 
 /** The parts of an installation that exist on a host. Paths are paths of the host. */
 export interface UninstallPlan {

@@ -2,9 +2,8 @@ import { X509Certificate, type KeyObject } from 'node:crypto';
 import { isIP } from 'node:net';
 import type * as x509 from '@peculiar/x509';
 import { messageOf } from '#errors';
-import { requireUsableKey } from './policyKey.ts';
 import { findCertificates, splitCertificates } from './strictJson.ts';
-import type { Authorities, TrustRoot } from './trustRoot.ts';
+import { requireUsableKey, type Authorities, type TrustRoot } from './trustRoot.ts';
 
 const codeSigning = ['1.3.6.1.5.5.7.3.3', '2.5.29.37.0'];
 

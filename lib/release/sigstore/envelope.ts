@@ -1,7 +1,7 @@
 import { constants, createPublicKey, sign, verify, type KeyObject } from 'node:crypto';
 import { parseJson } from '#content/oci';
 import { fieldsOf, isFields, listOf } from '#fields';
-import { readPolicyKey } from './policyKey.ts';
+import { readPolicyKey } from './trustRoot.ts';
 
 /** A signed content: a DSSE envelope (secure-systems-lab/dsse, version 1). Nothing in it is verified. */
 export interface Envelope {

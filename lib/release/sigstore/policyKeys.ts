@@ -1,7 +1,7 @@
 import { readSmallFile } from '#content/files';
 import { messageOf, PluginError } from '#errors';
 import type { ImagePolicy } from './imagePolicy.ts';
-import { readPolicyKey } from './policyKey.ts';
+import { readPolicyKey } from './trustRoot.ts';
 
 /** The SHA-256 fingerprints of the public keys (SPKI) in OpenShift’s own policies: Red Hat’s release key 3 of 2024. */
 export const releaseKeys: ReadonlyMap<string, string> = new Map([

@@ -4,9 +4,8 @@ import { messageOf } from '#errors';
 import { fieldsAt, textOf } from '#fields';
 import { checkCertificate } from './certificateChain.ts';
 import { matchesIdentity, type IdentityRule } from './imagePolicy.ts';
-import { isSignedWith } from './policyKey.ts';
 import { readBlock, decodeBase64, exactFields, isInt64, parseStrictJson } from './strictJson.ts';
-import type { TrustRoot } from './trustRoot.ts';
+import { isSignedWith, type TrustRoot } from './trustRoot.ts';
 
 /** The media type of a simple-signing payload in an attachment. */
 export const payloadType = 'application/vnd.dev.cosign.simplesigning.v1+json';

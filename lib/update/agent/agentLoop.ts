@@ -10,8 +10,13 @@ import type { FoundBundle } from '#node/media';
 import { readNode, isControlPlane, servesPins } from '#readiness/nodes';
 import { chooseFacts } from '../record/extraImages.ts';
 import { readMirrorContent, type MirrorContent } from '../record/mirrorContent.ts';
-import { type MirrorState, type NodeReport, type Proposal, readMirrorState } from '../record/nodeReport.ts';
-import { chooseProposal } from '../record/proposal.ts';
+import {
+  type MirrorState,
+  type NodeReport,
+  type Proposal,
+  readMirrorState,
+  chooseProposal,
+} from '../record/nodeReport.ts';
 import {
   activeBundle,
   lastCompleted,

@@ -18,7 +18,7 @@ import {
   replicaPath,
 } from '#node/transfer';
 import { formatBytes } from '#text';
-import { copyToFile, measureRoom, sumFiles, type RetentionRoom } from '../mirror/quota.ts';
+import { copyToFile, measureRoom, sumFiles, type RetentionRoom } from '../mirror/mirrorKeeper.ts';
 import { gatherFacts, readFacts, readFactsOf, type BundleFacts } from '../record/bundleFacts.ts';
 
 /** An open bundle, with the base blobs of a delta that the node has as files, and its verified facts. */

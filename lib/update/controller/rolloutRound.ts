@@ -12,9 +12,8 @@ import { fingerprintOfKey } from '#release/sigstore';
 import { MirrorControl } from '../mirror/mirrorControl.ts';
 import { type BundleFacts, describeMismatch } from '../record/bundleFacts.ts';
 import { chooseFacts } from '../record/extraImages.ts';
-import { readReport, reportKind } from '../record/nodeReport.ts';
+import { readReport, reportKind, followProposals } from '../record/nodeReport.ts';
 import { osImageStreamKind } from '../record/osImageStreamWrite.ts';
-import { followProposals } from '../record/proposal.ts';
 import {
   activeBundle,
   isActive,

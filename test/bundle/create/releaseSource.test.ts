@@ -1,7 +1,7 @@
 import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
-import { serveContent } from '../../../lib/content/server/server.ts';
+import { serveContent } from '../../../lib/content/server.ts';
 import { releaseRepository } from '../../../lib/content/store/directory.ts';
 import { openLocation } from '../../../lib/content/store/location.ts';
 import { startRegistry } from '../../fakes/registry/registry.ts';

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { install } from '../../../lib/update/install/install.ts';
+import { install } from '../../../lib/update/install.ts';
 import { openAgentSite, type AgentSite } from '../../fakes/cluster/agents.ts';
 import { runProgram } from '../../support/content/creation.ts';
 import { makeKubeconfigFolder, type KubeconfigFolder } from '../../support/kubeconfig.ts';

@@ -4,7 +4,7 @@ import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { verifyBundle } from '../../../lib/bundle/verify/verify.ts';
 import { isPluginError } from '../../../lib/errors.ts';
-import { Media } from '../../../lib/node/media/media.ts';
+import { Media } from '../../../lib/node/media.ts';
 import { readReports, type Region } from '../../../lib/node/media/reportRegion.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';

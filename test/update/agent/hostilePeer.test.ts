@@ -4,7 +4,7 @@ import { expect } from 'chai';
 import type { VerifyTrust } from '../../../lib/bundle/open/signatureCheck.ts';
 import { derivePreSharedKey } from '../../../lib/content/http/certificates.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
-import { serveContent } from '../../../lib/content/server/server.ts';
+import { serveContent } from '../../../lib/content/server.ts';
 import { AgentPeers, connectToPeers } from '../../../lib/update/agent/agentPeers.ts';
 import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
 import { controlRollout } from '../../../lib/update/controller/rollout.ts';

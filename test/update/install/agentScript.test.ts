@@ -8,7 +8,7 @@ import { dirname, join } from 'node:path';
 import { Readable } from 'node:stream';
 import { expect } from 'chai';
 import { digestOf, hexOf } from '../../../lib/content/oci/reference.ts';
-import { serveContent, type ContentServer } from '../../../lib/content/server/server.ts';
+import { serveContent, type ContentServer } from '../../../lib/content/server.ts';
 import { executablePath, screenFile } from '../../../lib/node/machine/host.ts';
 import { describeExecutables, startScript } from '../../../lib/update/install/agentScript.ts';
 import { makeContext } from '../../support/context.ts';

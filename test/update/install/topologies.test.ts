@@ -1,7 +1,7 @@
 import { mkdir } from 'node:fs/promises';
 import { expect } from 'chai';
 import { fieldsOf, listOf } from '../../../lib/fields.ts';
-import { install } from '../../../lib/update/install/install.ts';
+import { install } from '../../../lib/update/install.ts';
 import { openAgentSite, type AgentSite } from '../../fakes/cluster/agents.ts';
 import { MirrorOperator } from '../../fakes/cluster/mirrorOperator.ts';
 import { reportMirror } from '../../fakes/cluster/site.ts';

@@ -12,8 +12,8 @@ import {
   screenFile,
   screenLinks,
 } from '../../../lib/node/machine/host.ts';
+import { install } from '../../../lib/update/install.ts';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
-import { install } from '../../../lib/update/install/install.ts';
 import { uninstallAgents, type UninstallOptions, cleaningSet } from '../../../lib/update/install/uninstall.ts';
 import { openAgentSite, siteNodes, type AgentSite } from '../../fakes/cluster/agents.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { expect } from 'chai';
 import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
-import type { ServedResponse } from '../../../lib/content/server/server.ts';
+import type { ServedResponse } from '../../../lib/content/server.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { baseBlobsPath, replicaPath } from '../../../lib/node/transfer/replica.ts';
 import { MirrorRequests } from '../../../lib/update/mirror/mirrorServer.ts';

@@ -1,12 +1,11 @@
 import { expect } from 'chai';
 import { openUpdateReport, updateReportLimits } from '../../../lib/config/updateReport.ts';
 import { exportPublicKey } from '../../../lib/release/sigstore/envelope.ts';
-import { readPolicyKey } from '../../../lib/release/sigstore/policyKey.ts';
+import { readPolicyKey } from '../../../lib/release/sigstore/trustRoot.ts';
 import type { UpgradeBundle } from '../../../lib/update/record/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/record/upgradeBundleDefinition.ts';
-import { unpackReport } from '../../../lib/update/report/publishedReport.ts';
 import { reportKeyField, reportMap } from '../../../lib/update/report/reportKey.ts';
-import { ReportPublisher } from '../../../lib/update/report/reportPublisher.ts';
+import { unpackReport, ReportPublisher } from '../../../lib/update/report/reportPublisher.ts';
 import { furnish, platformImage } from '../../fakes/cluster/site.ts';
 import { upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';

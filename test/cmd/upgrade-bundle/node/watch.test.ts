@@ -4,7 +4,7 @@ import { copyFile, mkdir, readdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import { upgradeBundle } from '../../../../cmd/upgrade-bundle/commands.ts';
-import type { MediaEvent } from '../../../../lib/node/media/media.ts';
+import type { MediaEvent } from '../../../../lib/node/media.ts';
 import { makeBundle, type TestBundle } from '../../../support/content/bundle.ts';
 import { digestOfFile, runProgram, startProgram } from '../../../support/content/creation.ts';
 import { requireLoopDevices, skipLoudly, Drives } from '../../../support/loopDevice.ts';

@@ -1,17 +1,17 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { executablePath } from '../../../lib/node/machine/host.ts';
-import { metricsToken } from '../../../lib/update/agent/agentMetrics.ts';
-import { noTrust, readTrust } from '../../../lib/update/install/agentTrust.ts';
-import { install, type InstallOptions, type InstallResult } from '../../../lib/update/install/install.ts';
-import { makeExecutable, openAgentSite, siteNodes, type AgentSite } from '../../fakes/cluster/agents.ts';
-import { infrastructure, node, nodesWithoutAgent } from '../../fakes/cluster/site.ts';
-import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
-import type { ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';
-import { runOutOfTime } from '../../support/clock.ts';
-import { failureOf } from '../../support/program/failure.ts';
-import { makeSigningKey } from '../../support/release/signing.ts';
+import { executablePath } from '../../lib/node/machine/host.ts';
+import { metricsToken } from '../../lib/update/agent/agentMetrics.ts';
+import { install, type InstallResult } from '../../lib/update/install.ts';
+import { noTrust, readTrust } from '../../lib/update/install/agentTrust.ts';
+import { makeExecutable, openAgentSite, siteNodes, type AgentSite } from '../fakes/cluster/agents.ts';
+import { infrastructure, node, nodesWithoutAgent } from '../fakes/cluster/site.ts';
+import type { Attempt } from '../fakes/kubernetes/apiAccess.ts';
+import type { ApiServerOptions } from '../fakes/kubernetes/apiServer.ts';
+import { runOutOfTime } from '../support/clock.ts';
+import { failureOf } from '../support/program/failure.ts';
+import { makeSigningKey } from '../support/release/signing.ts';
 
 const startup = { timeout: 120_000, interval: 20, peerTime: 60_000 };
 
@@ -22,7 +22,7 @@ describe('install', () => {
     site = await openAgentSite();
   });
   afterEach(() => site.close());
-  const run = (changes: Partial<InstallOptions> = {}): Promise<InstallResult> => {
+  const run = (changes: Partial<Parameters<typeof install>[1]> = {}): Promise<InstallResult> => {
     const options = { executables: [site.executable], admission: 'warn', overwrite: false, startup } as const;
     return install(site.cluster, { ...options, ...changes }, site.context);
   };

@@ -8,16 +8,16 @@ import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { promisify } from 'node:util';
 import { expect } from 'chai';
-import { mediaTypes } from '../../../lib/content/oci/descriptor.ts';
-import { digestOf } from '../../../lib/content/oci/reference.ts';
-import { serveContent, type ContentServer, type StreamLimits } from '../../../lib/content/server/server.ts';
-import { Directory } from '../../../lib/content/store/directory.ts';
-import type { ContentSource, LocalContent } from '../../../lib/content/store/store.ts';
-import { PluginError } from '../../../lib/errors.ts';
-import { makeContext, type TestContext } from '../../support/context.ts';
-import { failureOf } from '../../support/program/failure.ts';
-import { layOutAsOc, makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
-import { contentOf, makeSample, type Sample } from '../store/contract.ts';
+import { mediaTypes } from '../../lib/content/oci/descriptor.ts';
+import { digestOf } from '../../lib/content/oci/reference.ts';
+import { serveContent, type ContentServer, type ServeOptions } from '../../lib/content/server.ts';
+import { Directory } from '../../lib/content/store/directory.ts';
+import type { ContentSource, LocalContent } from '../../lib/content/store/store.ts';
+import { PluginError } from '../../lib/errors.ts';
+import { makeContext, type TestContext } from '../support/context.ts';
+import { failureOf } from '../support/program/failure.ts';
+import { layOutAsOc, makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
+import { contentOf, makeSample, type Sample } from './store/contract.ts';
 
 const run = promisify(execFile);
 const repository = 'openshift/release';
@@ -363,7 +363,7 @@ describe('a server that sends few blobs at a time', () => {
   /** Lets the blobs end that are being sent, in the order of their beginning. */
   let releases: (() => void)[];
 
-  const start = async (limits: Partial<StreamLimits>): Promise<void> => {
+  const start = async (limits: Partial<NonNullable<ServeOptions['streams']>>): Promise<void> => {
     releases = [];
     const lack = (): Promise<never> => Promise.reject(new PluginError('not-found', 'there is none'));
     const source: ContentSource & LocalContent & { sizeOf(): Promise<number> } = {

@@ -1,17 +1,17 @@
 import { copyFile, mkdir, readdir, readFile, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
-import { openBundle } from '../../../lib/bundle/open/open.ts';
-import { verifyBundle } from '../../../lib/bundle/verify/verify.ts';
-import { volumeName } from '../../../lib/content/archive/volumes.ts';
-import { Media, type MediaEvent } from '../../../lib/node/media/media.ts';
-import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
-import { digestOfFile } from '../../support/content/creation.ts';
-import { makeContext } from '../../support/context.ts';
-import { kernelHas, requireLoopDevices, skipLoudly, Drives } from '../../support/loopDevice.ts';
-import { hasPeer, run, runSuccessfully } from '../../support/peers.ts';
-import { failureOf } from '../../support/program/failure.ts';
-import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
+import { openBundle } from '../../lib/bundle/open/open.ts';
+import { verifyBundle } from '../../lib/bundle/verify/verify.ts';
+import { volumeName } from '../../lib/content/archive/volumes.ts';
+import { Media, type MediaEvent } from '../../lib/node/media.ts';
+import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
+import { digestOfFile } from '../support/content/creation.ts';
+import { makeContext } from '../support/context.ts';
+import { kernelHas, requireLoopDevices, skipLoudly, Drives } from '../support/loopDevice.ts';
+import { hasPeer, run, runSuccessfully } from '../support/peers.ts';
+import { failureOf } from '../support/program/failure.ts';
+import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 
 describe('media', () => {
   let one: TestBundle;
