@@ -10,12 +10,13 @@ export {
   encodeTar,
   endSize,
   layOutTar,
+  readTarStream,
   roundToBlock,
+  type StreamedFile,
   type TarEntry,
   type TarLayout,
 } from './archive/tarLayout.ts';
 export type { ArchiveEntry } from './archive/tarListing.ts';
-export { readTarStream, type StreamedFile } from './archive/tarLayout.ts';
 export { isBegun, partialOf } from './archive/unfinished.ts';
 export {
   VolumeHash,

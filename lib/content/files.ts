@@ -37,6 +37,5 @@ export {
   takeLock,
   type ProcessIdentity,
 } from './files/lock.ts';
-export { OpenedFolder } from './files/rootFolder.ts';
-export { RootFolder } from './files/rootFolder.ts';
+export { OpenedFolder, RootFolder } from './files/rootFolder.ts';
 export { decodeText, openRegular, readPem, readSmallFile, readSmallInput, readWhole } from './files/smallFile.ts';

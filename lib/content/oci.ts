@@ -21,15 +21,19 @@ export {
   type Descriptor,
   type Manifest,
 } from './oci/descriptor.ts';
-export { digestOf, hexOf, isDigest, parseDigest, type Digest } from './oci/reference.ts';
 export {
+  type Digest,
   digestIn,
+  digestOf,
   formatReference,
+  hexOf,
+  isDigest,
   isRepository,
   isTag,
+  parseDigest,
   parseReference,
   parseRepository,
-  repositoryIn,
   type Reference,
+  repositoryIn,
 } from './oci/reference.ts';
 export { parseJson, parseJsonIfValid } from './oci/syntax.ts';

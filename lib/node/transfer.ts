@@ -1,12 +1,12 @@
 /** Bundles from another machine, whole or in parts. */
 export { checkBaseBlobs, openBaseBlobs, serveBaseBlobs } from './transfer/baseBlobs.ts';
-export { openRemoteBundle } from './transfer/replica.ts';
 export {
   baseBlobsPath,
   checkBundleDigest,
   compareDigest,
   fetchBundle,
   hashBundle,
+  openRemoteBundle,
   readOutline,
   replicaPath,
 } from './transfer/replica.ts';

@@ -1,7 +1,6 @@
 /** Checks of a cluster before an update. */
 export { acknowledgements, adminGates, listDueAcknowledgements } from './preflight/acknowledgements.ts';
-export { probeName } from './preflight/admissionCheck.ts';
-export { machineConfigDaemon, readDaemonImage } from './preflight/admissionCheck.ts';
+export { machineConfigDaemon, probeName, readDaemonImage } from './preflight/admissionCheck.ts';
 export { checkDrains, guardsPod } from './preflight/drainCheck.ts';
 export {
   lastDrillAnnotation,

@@ -16,18 +16,16 @@ export { exclusionOf, releaseMarksOf, selfManaged, type ManifestFilter } from '.
 export {
   formatOSImageStream,
   installedVersionOf,
-  noStreamsAdvice,
-  readStreamTarget,
-  streamAnnotations,
-  type OSImageStream,
-} from './payload/osImageStreams.ts';
-export {
   isReadForStreams,
   listSystemImages,
   needsStreams,
+  noStreamsAdvice,
+  type OSImageStream,
+  type OSImageStreams,
+  type OSImageStreamSet,
   readOSImageStreams,
   readStreamsOf,
-  type OSImageStreamSet,
-  type OSImageStreams,
+  readStreamTarget,
+  streamAnnotations,
 } from './payload/osImageStreams.ts';
 export { readPayloadFiles, type PayloadFiles } from './payload/payload.ts';

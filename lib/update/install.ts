@@ -31,8 +31,7 @@ import { makeReportKey, reportKeySecret, reportMap } from './report/reportKey.ts
 export { executablePort, tokenPath } from './install/agentScript.ts';
 export { describeClocks, describeSilence } from './install/agentSurvey.ts';
 export { addAgentTrust, checkAgents } from './install/agentTrustCheck.ts';
-export { compareAgents, readAgentVersion } from './install/executable.ts';
-export { readExecutables } from './install/executable.ts';
+export { compareAgents, readAgentVersion, readExecutables } from './install/executable.ts';
 export { uninstallAgents } from './install/uninstall.ts';
 
 /** Options of an installation. */
