@@ -3,8 +3,7 @@ export type { BaseRequest } from './create/base.ts';
 export type { BundledCatalog, CatalogRequest } from './create/catalogs.ts';
 export { gatherContents } from './create/contents.ts';
 export { createBundle, type CreateResult } from './create/create.ts';
-export { openLocalProvider } from './create/localProvider.ts';
-export { RegistryProvider, type ReleaseProvider } from './create/releaseProvider.ts';
+export { openLocalProvider, RegistryProvider, type ReleaseProvider } from './create/releaseProvider.ts';
 export {
   listBundledVersions,
   openReleaseSource,

@@ -4,7 +4,7 @@ import { basename, dirname, join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { promisify } from 'node:util';
 import { expect } from 'chai';
-import { openLocalProvider } from '../../../lib/bundle/create/localProvider.ts';
+import { openLocalProvider } from '../../../lib/bundle/create/releaseProvider.ts';
 import { metadataPath } from '../../../lib/bundle/metadata/metadata.ts';
 import type { BundlePart } from '../../../lib/bundle/open/bundle.ts';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
