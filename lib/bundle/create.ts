@@ -1,8 +1,8 @@
 /** Creation of a bundle: its origins, its contents, and the file. */
 export type { BaseRequest } from './create/base.ts';
 export type { BundledCatalog, CatalogRequest } from './create/catalogs.ts';
-export { gatherContents } from './create/contents.ts';
-export { createBundle, type CreateResult } from './create/create.ts';
+export { gatherContents, layOutBundle, listArtifacts } from './create/contents.ts';
+export { createBundle, type CreateRequest, type CreateResult } from './create/create.ts';
 export { openLocalProvider, RegistryProvider, type ReleaseProvider } from './create/releaseProvider.ts';
 export {
   listBundledVersions,
@@ -12,6 +12,5 @@ export {
   type ReleaseSourceRequest,
 } from './create/releaseSource.ts';
 export { planReleases } from './create/releases.ts';
-export type { CreateRequest } from './create/request.ts';
 export { heldImagesOf } from './create/siteCheck.ts';
-export { layOutBundle, listArtifacts, writeBundle } from './create/writeBundle.ts';
+export { writeBundle } from './create/writeBundle.ts';

@@ -7,7 +7,7 @@ import { readPayload } from '#release/release';
 import type { Architecture } from '#release/version';
 import { listImages } from '../metadata/images.ts';
 import type { BlobRecord, BundleBase } from '../metadata/metadata.ts';
-import { entryKindOf } from '../open/bundle.ts';
+import { type Bundle, entryKindOf } from '../open/bundle.ts';
 import { openBundle } from '../open/open.ts';
 import { gatherContents, type Contents } from './contents.ts';
 import type { ReleaseProvider } from './releaseProvider.ts';
@@ -121,11 +121,16 @@ async function readHeld({ images, ...base }: HeldImages, provider: ReleaseProvid
 async function readBundle(path: string, context: Context): Promise<Base> {
   await using bundle = await openBundle(path, context);
   const { version, arch, release, base } = bundle.metadata;
-  const own = bundle.files.flatMap((file) => {
+  const others = base?.blobs.map(({ digest }) => digest) ?? [];
+  return { version, arch, release, blobs: new Set([...listBlobs(bundle), ...others]) };
+}
+
+/** Returns the digests of the blobs in the file of a bundle. */
+export function listBlobs({ files }: Pick<Bundle, 'files'>): Digest[] {
+  return files.flatMap((file) => {
     const place = entryKindOf(file);
     return place.kind === 'blob' ? [place.digest] : [];
   });
-  return { version, arch, release, blobs: new Set([...own, ...(base?.blobs.map(({ digest }) => digest) ?? [])]) };
 }
 
 async function readRelease(

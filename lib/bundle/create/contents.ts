@@ -1,8 +1,12 @@
+import { type ConfigManifest, formatManifest } from '#config/manifest';
+import { layOutTar, roundToBlock, type TarEntry, type TarLayout } from '#content/archive';
 import { CopyFailure, describeFailures } from '#content/copy';
-import { type Descriptor, type Digest, formatReference, type Reference } from '#content/oci';
+import { type Descriptor, type Digest, formatReference, isContainerImage, type Reference } from '#content/oci';
 import {
   blobsOf,
   ImageGraphReader,
+  releaseRepository,
+  walkManifests,
   type ImageGraph,
   type StoredManifest,
   type StoredManifests,
@@ -10,7 +14,15 @@ import {
 } from '#content/store';
 import type { Context } from '#context';
 import { isPluginError, PluginError, nameSome } from '#errors';
-import type { BundleImage } from '../metadata/images.ts';
+import type { BundleImage, ExtraImage } from '../metadata/images.ts';
+import {
+  type MetadataFacts,
+  formatMetadata,
+  metadataPath,
+  parseMetadata,
+  type BundleMetadata,
+} from '../metadata/metadata.ts';
+import { describeVolumes, type Split } from '../open/split.ts';
 
 /** A configuration or layer, with the images that need it. */
 export interface StoredBlob {
@@ -123,4 +135,52 @@ function orderContents(images: readonly BundleImage[], graphs: readonly ImageGra
 export function warnOfImages(tags: readonly string[], context: Pick<Context, 'log'>): void {
   if (tags.length === 0) return;
   context.log('warn', `${nameSome(tags)}: left out, because no attachment is an image that can run`);
+}
+
+/** The layout of a bundle, without its blobs. */
+export interface BundleLayout {
+  readonly metadata: BundleMetadata;
+  readonly tar: TarLayout;
+}
+
+/**
+ * Lays out a bundle: metadata.json, the configuration manifests, then a mirror directory with manifests, tags and
+ * blobs, in the order of the images. The same inputs give the same bytes.
+ */
+export function layOutBundle(
+  facts: MetadataFacts,
+  contents: Contents,
+  config: readonly ConfigManifest[],
+  split?: Split,
+): BundleLayout {
+  const folder = `v2/${releaseRepository}`;
+  const rest: TarEntry[] = [
+    ...config.map(({ path, object }) => ({ path, content: Buffer.from(formatManifest(object)) })),
+    ...[...contents.manifests].map(([digest, { bytes }]) => ({
+      path: `${folder}/manifests/${digest}`,
+      content: bytes,
+    })),
+    ...[...contents.tags].map(([tag, digest]) => ({ path: `${folder}/manifests/${tag}`, target: digest })),
+    ...[...contents.blobs].map(([digest, { descriptor }]) => ({ path: `${folder}/blobs/${digest}`, descriptor })),
+  ];
+  const blobs = [...contents.blobs.values()].map(({ descriptor: { digest, size } }) => ({ digest, size }));
+  const restSize = layOutTar(rest).size;
+  const bytes = formatMetadata(
+    { formatVersion: facts.releases ? 2 : 1, ...facts, blobs },
+    (length) => 512 + roundToBlock(length) + restSize,
+    (size) => split && describeVolumes(split, size),
+  );
+  const tar = layOutTar([{ path: metadataPath, content: bytes }, ...rest], split?.volumeSize);
+  return { metadata: parseMetadata(bytes, 'this bundle'), tar };
+}
+
+/**
+ * Returns the names of the extra images that are OCI artifacts, such as charts or models. No image store takes them: a
+ * bundle only carries them to a registry.
+ */
+export function listArtifacts(images: readonly ExtraImage[], manifests: StoredManifests): string[] {
+  const manifestOf = (digest: ExtraImage['reference']['digest']) => manifests.get(digest)?.manifest;
+  const isImage = ({ reference }: ExtraImage): boolean =>
+    [...walkManifests(reference.digest, manifestOf)].some(({ manifest }) => manifest && isContainerImage(manifest));
+  return images.filter((image) => !isImage(image)).map(({ name }) => name);
 }

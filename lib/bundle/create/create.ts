@@ -4,23 +4,48 @@ import { sumSizes, type Digest, formatReference, type Reference } from '#content
 import { type ContentSource, readContent } from '#content/store';
 import type { Context } from '#context';
 import { isPluginError, PluginError, type ErrorCode } from '#errors';
-import { findRelease, type FoundRelease } from '#release/load';
+import type { UpdateRisk } from '#release/graph';
+import { findRelease, type FoundRelease, type ReleaseRequest, type TrustRequest } from '#release/load';
 import { readStreamsOf, type OSImageStreams } from '#release/payload';
 import type { Release } from '#release/release';
 import { requireVerified, type NamedResult, checkReleaseImages, finderIn, type ImageReader } from '#release/sigstore';
 import type { Architecture } from '#release/version';
 import { listImages, selectExtraImages, type BundleImage } from '../metadata/images.ts';
-import { describeReleases, splitReleases, type BundleMetadata } from '../metadata/metadata.ts';
+import { describeReleases, splitReleases, type BundleMetadata, type ReportPlace } from '../metadata/metadata.ts';
 import { checkFolder, checkOutput } from '../open/sidecars.ts';
-import { subtractBase, readBase } from './base.ts';
-import { gatherExtraContent, type ExtraContent, type BundledCatalog } from './catalogs.ts';
-import { gatherContents, warnOfImages, type Contents } from './contents.ts';
-import { checkExisting, reuseBundle } from './existing.ts';
+import { subtractBase, readBase, type Base, type BaseRequest } from './base.ts';
+import { gatherExtraContent, type AdditionsRequest, type BundledCatalog } from './catalogs.ts';
+import { gatherContents, layOutBundle, listArtifacts, warnOfImages, type Contents } from './contents.ts';
+import { findExisting, type ExistingBundle, type SameBundle } from './existing.ts';
 import type { ReleaseProvider } from './releaseProvider.ts';
-import { listWanted, loadReleases, measureReleases, readVerifiedPayloads, type WantedReleases } from './releases.ts';
-import type { CreateRequest } from './request.ts';
+import { listWanted, loadReleases, measureReleases, listLoaded, readVerifiedPayloads } from './releases.ts';
 import { checkReleasePath, checkSite, warnOfSpace } from './siteCheck.ts';
-import { listArtifacts, layOutBundle, writeBundle } from './writeBundle.ts';
+import { keepBundle, writeBundle, type BundlePlan } from './writeBundle.ts';
+
+/** The content of a new bundle, and its folder. */
+export interface CreateRequest extends AdditionsRequest {
+  /** The releases in the order of the updates. */
+  readonly releases: readonly [ReleaseRequest, ...ReleaseRequest[]];
+  /** The known risks of the updates to these releases, by version. */
+  readonly risks?: ReadonlyMap<string, readonly UpdateRisk[]>;
+  /** The base of a delta bundle. The bundle leaves out the blobs of its base. */
+  readonly base?: BaseRequest;
+  /** An existing or new folder. */
+  readonly output: string;
+  readonly trust: Omit<TrustRequest, 'known' | 'fetchFile'>;
+  /** The largest size of a file in bytes. A larger bundle is split into volumes. */
+  readonly volumeSize?: number;
+  /**
+   * How drives with the bundle take reports of the site; by default they take none on a drive without a file system.
+   */
+  readonly reports?: ReportPlace | undefined;
+  /** Report what a run would do, and write nothing. */
+  readonly dryRun: boolean;
+  /** Check every byte of a finished bundle before skipping it. */
+  readonly verifyExisting: boolean;
+  /** The name and version of this program, for the metadata. */
+  readonly tool: string;
+}
 
 /** The result of createBundle. Sizes are in bytes. */
 export interface CreateResult {
@@ -37,7 +62,7 @@ export interface CreateResult {
    * The sigstore signatures of the images, by the image policies of the release; undefined if the bundle is unchanged.
    */
   readonly policies?: readonly NamedResult[];
-  /** The catalogs with their operators; absent for an existing bundle of a release that was given by image. */
+  /** The catalogs with their operators. */
   readonly catalogs?: readonly BundledCatalog[];
   /**
    * The operating system streams of the releases that need them described in the cluster; absent if none does, and for
@@ -65,99 +90,98 @@ export async function createBundle(
 }
 
 async function create(request: CreateRequest, source: ReleaseProvider, context: Context): Promise<CreateResult> {
+  const { site, dryRun } = request;
   const plan = await planBundle(request, source, context);
-  if ('outcome' in plan) return plan;
-  const { path, contents, layout, provider, ...details } = plan;
-  const { metadata } = layout;
+  const { path, metadata } = plan.result;
   const bytes = sumSizes(metadata.blobs);
-  if (request.site) warnOfSpace(request.site, bytes, context);
-  if (request.dryRun) return { path, outcome: 'planned', metadata, fetched: bytes, ...details };
-  await using reused = await reuseBundle(path, contents, provider, context);
-  const { digests, fetched } = await writeBundle(path, layout, contents, {}, reused ?? provider, context);
-  const { digest } = digests;
-  return { path, outcome: 'created', metadata, digest, fetched: fetched - (reused?.reused ?? 0), ...details };
+  if (site) warnOfSpace(site, bytes, context);
+  if ('keep' in plan) {
+    const { digest, computed } = plan.keep;
+    if (!dryRun) await keepBundle(path, plan.keep, context);
+    return { ...plan.result, outcome: 'unchanged', digest, isRead: computed !== undefined, fetched: 0 };
+  }
+  if (dryRun) return { ...plan.result, outcome: 'planned', fetched: bytes };
+  const { digests, fetched } = await writeBundle(plan.write, plan.provider, context);
+  return { ...plan.result, outcome: 'created', digest: digests.digest, fetched };
 }
 
-/** Reads everything but blobs, and checks it. Returns the finished bundle if there is one. Writes no bundle. */
-async function planBundle(request: CreateRequest, source: ReleaseProvider, context: Context) {
-  await checkFolder(request.output, request.dryRun);
-  const foundReleases: FoundRelease[] = [];
-  for (const each of request.releases)
-    foundReleases.push(await findRelease(each, (reference) => source.sourceOf(reference)));
-  const references = foundReleases.map(({ reference }) => reference);
-  const requestedReleases = listWanted(request);
-  const gatherFor = (arch: Architecture): Promise<ExtraContent> => gatherExtraContent(request, arch, source, context);
-  const extraContent = requestedReleases && (await gatherFor(requestedReleases.arch));
-  let base = request.base && (await readBase(request.base, references, source, context));
-  const pathOf = ({ versions, arch }: WantedReleases): string =>
-    join(request.output, bundleName(versions, arch, base?.version));
-  // Without a finished bundle, checks that it can be written.
-  const findExisting = async (path: string, { images, catalogs }: ExtraContent): Promise<CreateResult | undefined> => {
-    const expected = { references, extraImages: images.map(({ name }) => name), base, reports: request.reports };
-    const trust = { ...request.trust, fetchFile: source.fetchFile };
-    const existing = await checkExisting(path, expected, request, trust, context);
-    if (!existing && !request.dryRun) await checkOutput(path);
-    if (existing && request.site) warnOfSpace(request.site, sumSizes(existing.metadata.blobs), context);
-    return existing && { path, outcome: 'unchanged', fetched: 0, catalogs, ...existing };
-  };
-  const existing = extraContent && (await findExisting(pathOf(requestedReleases), extraContent));
-  if (existing) {
-    checkReleasePath(splitReleases(existing.metadata), context);
-    if (request.site)
-      checkSite(request.site, await readVerifiedPayloads(foundReleases, context), extraContent.catalogs, context);
-    return existing;
-  }
+/** What a run is to do, as data: keep the finished bundle, or write one. `result` is what is known of its result. */
+type CreatePlan = {
+  readonly result: Omit<CreateResult, 'outcome' | 'digest' | 'isRead' | 'fetched'>;
+} & ({ readonly keep: SameBundle } | { readonly write: BundlePlan; readonly provider: ReleaseProvider });
 
+/** Plans a bundle: reads and checks everything but blobs, and writes nothing. */
+async function planBundle(
+  { releases: wanted, risks, base: baseRequest, output, volumeSize, reports, tool, ...request }: CreateRequest,
+  source: ReleaseProvider,
+  context: Context,
+): Promise<CreatePlan> {
+  const { extraImages, operators, site, dryRun, verifyExisting } = request;
+  await checkFolder(output, dryRun);
+  const found: FoundRelease[] = [];
+  for (const each of wanted) found.push(await findRelease(each, (reference) => source.sourceOf(reference)));
+  const references = found.map(({ reference }) => reference);
   const trust = { ...request.trust, known: source.signatures, fetchFile: source.fetchFile };
-  const signed = await loadReleases(foundReleases, { ...request, isLocal: source.isLocal }, trust, context);
-  const releases = signed.map(({ release }) => release);
-  const { arch } = signed[0].release;
-  const named = { versions: releases.map(({ version }) => version), arch };
-  let path = pathOf(named);
-  // For a release by image, the version is known only now.
-  const additions = extraContent ?? (await gatherFor(arch));
-  const finished = requestedReleases ? undefined : await findExisting(path, additions);
-  const { config, catalogs, provider } = additions;
-  const extraImages = selectExtraImages(additions.images, releases);
-  checkReleasePath(releases, context);
-  if (request.site) checkSite(request.site, releases, catalogs, context);
-  if (finished) return finished;
+  let loading: ReturnType<typeof loadReleases> | undefined;
+  const load = () => (loading ??= loadReleases(found, wanted, source.isLocal, trust, context));
 
-  const lists = listImages(signed, extraImages);
-  context.log('info', `reading the manifests of ${lists.flat().length} images`);
-  const sourceOf = (reference: Reference): ContentSource => provider.sourceOf(reference);
-  const gathered = await gatherContents(lists.flat(), sourceOf, context);
-  warnOfImages(gathered.notAttached ?? [], context);
-  const streams = await Promise.all(releases.map((release) => readStreamsOf(release, sourceOf, context)));
-  const needed = streams.filter((each) => each !== undefined);
-  const judged = releases.map((release, index) => ({ release, images: lists[index] ?? [] }));
-  const { contents: checked, policies } = await checkContents(gathered, judged, provider, context);
-  requireVerified(policies, references.map(formatReference).join(', '), request.trust.allowUnsigned, context);
-  const { contents, leftOut } = subtractBase(checked, base);
-  if (base && !leftOut) {
-    base = undefined;
-    path = pathOf(named);
-    const whole = await findExisting(path, additions);
-    if (whole) return whole;
+  // For a release by image, the version is known only after its payload is read.
+  const { versions, arch } = listWanted(wanted) ?? listLoaded(await load());
+  const additions = await gatherExtraContent({ extraImages, operators, site }, arch, source, context);
+  const { catalogs, provider } = additions;
+  const base = baseRequest && (await readBase(baseRequest, references, source, context));
+  // If there is no such bundle yet, checks that it can be written.
+  const findAt = async (known: Base | undefined): Promise<{ path: string; existing?: ExistingBundle }> => {
+    const path = join(output, bundleName(versions, arch, known?.version));
+    const extras = additions.images.map(({ name }) => name);
+    const expected = { references, extraImages: extras, base: known, reports, volumeSize };
+    const existing = await findExisting(path, expected, { verifyExisting, dryRun }, trust, context);
+    if (existing?.kind !== 'same' && !dryRun) await checkOutput(path);
+    return { path, existing };
+  };
+  let { path, existing } = await findAt(base);
+  if (existing?.kind === 'same') {
+    checkReleasePath(splitReleases(existing.metadata), context);
+    if (site) {
+      const loaded = (await loading)?.map(({ release }) => release);
+      checkSite(site, loaded ?? (await readVerifiedPayloads(found, context)), catalogs, context);
+    }
+    return { result: { path, metadata: existing.metadata, catalogs }, keep: existing };
   }
-  const extras = extraImages.map(({ name }) => name);
-  const artifacts = listArtifacts(extraImages, checked.manifests);
-  const bytes = measureReleases(checked, lists);
+
+  const signed = await load();
+  const releases = signed.map(({ release }) => release);
+  checkReleasePath(releases, context);
+  if (site) checkSite(site, releases, catalogs, context);
+  const images = selectExtraImages(additions.images, releases);
+  const lists = listImages(signed, images);
+  const { contents: all, policies, streams } = await readContents(releases, lists, provider, context);
+  requireVerified(policies, references.map(formatReference).join(', '), trust.allowUnsigned, context);
+  const { contents, leftOut } = subtractBase(all, base);
+  if (base && !leftOut) {
+    ({ path, existing } = await findAt(undefined));
+    if (existing?.kind === 'same') return { result: { path, metadata: existing.metadata, catalogs }, keep: existing };
+  }
+  const artifacts = listArtifacts(images, all.manifests);
+  const bytes = measureReleases(all, lists);
   const more = releases.map(({ version }, index) => {
-    return { risks: request.risks?.get(version) ?? [], bytes: bytes[index] ?? 0 };
+    return { risks: risks?.get(version) ?? [], bytes: bytes[index] ?? 0 };
   });
+  const extras = images.map(({ name }) => name);
   const facts = {
-    ...describeReleases(signed, extras, request.tool, more),
+    ...describeReleases(signed, extras, tool, more),
     ...(artifacts.length > 0 && { artifacts }),
     ...(additions.skipped.length > 0 && { skippedImages: additions.skipped }),
-    ...(request.reports && { reports: request.reports }),
+    ...(reports && { reports }),
     ...(leftOut && { base: leftOut }),
   };
-  const { volumeSize } = request;
   const split = volumeSize === undefined ? undefined : { name: basename(path), volumeSize };
-  const layout = layOutBundle(facts, contents, [...signed.flatMap(signatureManifests), ...config], split);
-  const osImageStreams = needed.length > 0 && { osImageStreams: needed };
-  return { path, contents, layout, provider, policies, catalogs, ...osImageStreams };
+  const layout = layOutBundle(facts, contents, [...signed.flatMap(signatureManifests), ...additions.config], split);
+  const blobs = [...contents.blobs.values()].map(({ descriptor }) => descriptor);
+  const reusable = blobs.filter(({ digest }) => existing?.blobs.has(digest));
+  const osImageStreams = streams.length > 0 && { osImageStreams: streams };
+  const result = { path, metadata: layout.metadata, policies, catalogs, ...osImageStreams };
+  return { result, write: { path, layout, contents, reusable }, provider };
 }
 
 /**
@@ -195,6 +219,27 @@ function withAdvice(error: unknown): unknown {
     settings: hint === corrupt ? ['idmsFile'] : error.settings,
     cause: error.cause,
   });
+}
+
+/**
+ * Reads the manifests of the images of each release, checks their sigstore signatures, and reads the operating system
+ * streams. Of the blobs, reads only these.
+ */
+async function readContents(
+  releases: readonly Release[],
+  lists: readonly (readonly BundleImage[])[],
+  provider: ReleaseProvider,
+  context: Context,
+) {
+  const images = lists.flat();
+  const sourceOf = (reference: Reference): ContentSource => provider.sourceOf(reference);
+  context.log('info', `reading the manifests of ${images.length} images`);
+  const contents = await gatherContents(images, sourceOf, context);
+  warnOfImages(contents.notAttached ?? [], context);
+  const streams = await Promise.all(releases.map((release) => readStreamsOf(release, sourceOf, context)));
+  const judged = releases.map((release, index) => ({ release, images: lists[index] ?? [] }));
+  const checked = await checkContents(contents, judged, provider, context);
+  return { ...checked, streams: streams.filter((each) => each !== undefined) };
 }
 
 /** The largest size of payloads that are kept for the bundle, in bytes. Those of a release have 60 KB. */

@@ -1,25 +1,20 @@
 import { basename } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { type ArchiveDigests, findArchive, type ArchiveWriter } from '#content/archive';
-import { RequestLimiter } from '#content/http';
-import { type Digest, formatReference, type Reference, sumSizes } from '#content/oci';
+import { type ArchiveDigests, findArchive } from '#content/archive';
+import { type Digest, formatReference, type Reference } from '#content/oci';
 import type { Context } from '#context';
-import { asFailure, isPluginError, ignoreFailure } from '#errors';
-import { formatBytes } from '#text';
-import { describeSignatures, type BundleMetadata, splitReleases, type BlobRecord } from '../metadata/metadata.ts';
+import { asFailure } from '#errors';
+import { describeSignatures, type BundleMetadata, splitReleases } from '../metadata/metadata.ts';
 import type { Bundle } from '../open/bundle.ts';
-import { descriptorOf } from '../open/deltaBase.ts';
 import { openBundle } from '../open/open.ts';
-import { prepareSidecars, readCurrentDigest, removeLeftovers } from '../open/sidecars.ts';
+import { readCurrentDigest } from '../open/sidecars.ts';
 import type { VerifyTrust } from '../open/signatureCheck.ts';
 import { checkSigned } from '../open/signedBundle.ts';
 import { describeVolumes } from '../open/split.ts';
 import { verifyBundle } from '../verify/verify.ts';
-import type { Base } from './base.ts';
-import type { Contents, StoredBlob } from './contents.ts';
-import type { ReleaseProvider } from './releaseProvider.ts';
-import type { CreateRequest } from './request.ts';
+import { type Base, listBlobs } from './base.ts';
 
+/** The content and the form that a finished bundle must have to be kept. */
 interface ExpectedBundle {
   /** The releases in their order. */
   readonly references: readonly (Reference & { readonly digest: Digest })[];
@@ -28,77 +23,66 @@ interface ExpectedBundle {
   /** The base release, whose blobs the bundle may leave out. */
   readonly base: Base | undefined;
   readonly reports: BundleMetadata['reports'];
+  readonly volumeSize: number | undefined;
 }
 
-/** A finished bundle with the expected content. */
-interface ExistingBundle {
+/** A finished bundle with the expected content, to keep. */
+export interface SameBundle {
+  readonly kind: 'same';
   /** The metadata, with the verified signatures. */
   readonly metadata: BundleMetadata;
   readonly digest: Digest;
-  /** Whether every byte was read. */
-  readonly isRead: boolean;
+  /** The computed digests if every byte was read. If not, `digest` is that of the .sha256 file. */
+  readonly computed?: ArchiveDigests;
+}
+
+/** A finished bundle with other content, or a corrupt one. A new bundle replaces it, and takes its blobs. */
+interface OtherBundle {
+  readonly kind: 'other';
+  readonly blobs: ReadonlySet<Digest>;
 }
 
 /**
- * Checks whether a finished bundle has the expected content, by its metadata, its entries and its size. Reads every
- * byte if requested, or if the .sha256 or .yaml file is missing or older, and then rewrites these files. Otherwise the
- * digest is that of the .sha256 file. An unsigned bundle counts only if unsigned releases are allowed. Returns
- * undefined if there is no such bundle.
+ * The finished bundle at the path of a new one. An unfinished one is not part of this: only `ArchiveWriter` can tell
+ * whether it has the same layout, and only under the lock.
  */
-export async function checkExisting(
+export type ExistingBundle = SameBundle | OtherBundle;
+
+/**
+ * Finds the finished bundle at a path, and compares its metadata, entries and size with what is expected. Reads every
+ * byte if requested, or if the .sha256 or .yaml file is missing or older. An unsigned bundle is the same only if
+ * unsigned releases are allowed. Warns if a bundle is not the same. Writes nothing. Returns undefined without a bundle.
+ */
+export async function findExisting(
   path: string,
   expected: ExpectedBundle,
-  { verifyExisting, dryRun, volumeSize = Infinity }: Pick<CreateRequest, 'verifyExisting' | 'dryRun' | 'volumeSize'>,
+  { verifyExisting, dryRun }: { readonly verifyExisting: boolean; readonly dryRun: boolean },
   trust: VerifyTrust,
   context: Context,
 ): Promise<ExistingBundle | undefined> {
-  const archive = await findArchive(path).catch(() => undefined);
-  if (!archive) return undefined;
+  if (!(await findArchive(path).catch(() => undefined))) return undefined;
+  let blobs: readonly Digest[] = [];
+  const other = (reason: string): ExistingBundle => {
+    context.log('warn', reason);
+    return { kind: 'other', blobs: new Set(blobs) };
+  };
   try {
     await using bundle = await openBundle(path, context);
-    const { size } = bundle;
-    let { metadata } = bundle;
-    const volumes = describeVolumes({ name: basename(path), volumeSize }, metadata.size);
-    const difference = differenceOf(metadata, size, { ...expected, volumes });
-    if (difference !== undefined) {
-      context.log('warn', `${path} ${difference}: ${dryRun ? 'it would be replaced' : 'it is replaced'}`);
-      return undefined;
-    }
+    blobs = listBlobs(bundle);
+    const difference = differenceOf(bundle, expected);
+    if (difference !== undefined)
+      return other(`${path} ${difference}: ${dryRun ? 'it would be replaced' : 'it is replaced'}`);
     // The signatures that metadata.json names prove nothing, because anyone can write them.
     const { signatures } = await checkSigned(bundle, trust, context);
-    metadata = { ...metadata, signatures: describeSignatures(signatures) };
-    const currentDigest = verifyExisting ? undefined : await readCurrentDigest(path, archive.volumes);
-    if (currentDigest) {
-      if (!dryRun) await removeLeftovers(path);
-      return { metadata, digest: currentDigest, isRead: false };
-    }
-    const report = await verifyBundle(bundle, { assumeBase: true }, context);
-    if (!report.digest || report.problems.length > 0) {
-      context.log('warn', `${path} is corrupt (${report.problems[0]?.message ?? ''}): creating it again`);
-      return undefined;
-    }
-    if (!dryRun) await writeSidecars(path, { digest: report.digest, volumes: report.volumes }, metadata, context);
-    return { metadata, digest: report.digest, isRead: true };
+    const metadata = { ...bundle.metadata, signatures: describeSignatures(signatures) };
+    const currentDigest = verifyExisting ? undefined : await readCurrentDigest(path, bundle.volumes);
+    if (currentDigest) return { kind: 'same', metadata, digest: currentDigest };
+    const { digest, volumes, problems } = await verifyBundle(bundle, { assumeBase: true }, context);
+    if (!digest || problems.length > 0)
+      return other(`${path} is corrupt (${problems[0]?.message ?? ''}): creating it again`);
+    return { kind: 'same', metadata, digest, computed: { digest, volumes } };
   } catch (error) {
-    context.log('warn', `${asFailure(error).message}; creating it again`);
-    return undefined;
-  }
-}
-
-/** Rewrites the files beside a bundle. Only warns if that fails. */
-async function writeSidecars(
-  path: string,
-  digests: ArchiveDigests,
-  metadata: BundleMetadata,
-  context: Context,
-): Promise<void> {
-  try {
-    const place = await prepareSidecars(path, digests, metadata);
-    await place();
-    await removeLeftovers(path);
-  } catch (error) {
-    if (!isPluginError(error)) throw error;
-    context.log('warn', `the files beside ${path} cannot be written: ${error.message}`);
+    return other(`${asFailure(error).message}; creating it again`);
   }
 }
 
@@ -106,12 +90,10 @@ async function writeSidecars(
  * Returns how a finished bundle differs from the expected one, as the rest of a sentence that begins with its path;
  * undefined if it does not.
  */
-function differenceOf(
-  metadata: BundleMetadata,
-  actual: number,
-  expected: ExpectedBundle & Pick<BundleMetadata, 'volumes'>,
-): string | undefined {
+function differenceOf({ path, metadata, size: actual }: Bundle, expected: ExpectedBundle): string | undefined {
   const { images: all, extraImages, size, volumes, base } = metadata;
+  const { volumeSize = Infinity } = expected;
+  const expectedVolumes = describeVolumes({ name: basename(path), volumeSize }, size);
   const releases = splitReleases(metadata).map(({ release }) => release);
   const expectedReleases = expected.references.map(formatReference);
   if (releases.join() !== expectedReleases.join())
@@ -127,8 +109,8 @@ function differenceOf(
   if (base?.release !== expected.base?.release) return 'has another base';
   if (base?.blobs.some(({ digest }) => !expected.base?.blobs.has(digest)))
     return 'lacks blobs that the base does not have';
-  if (formOf(volumes) !== formOf(expected.volumes)) {
-    return expected.volumes ? 'is not in volumes of that size' : 'is in volumes';
+  if (formOf(volumes) !== formOf(expectedVolumes)) {
+    return expectedVolumes ? 'is not in volumes of that size' : 'is in volumes';
   }
   return size === actual ? undefined : `has ${actual} bytes and should have ${size}`;
 }
@@ -136,95 +118,4 @@ function differenceOf(
 /** Returns the sizes of the volumes as a text to compare. */
 function formOf(volumes: BundleMetadata['volumes']): string {
   return volumes?.map(({ size }) => size).join() ?? '';
-}
-
-/** The number of blobs to copy in parallel. */
-const parallelCopies = 3;
-
-/** A provider that copies blobs from a finished bundle, and fetches only the others. */
-class ReusedBundle implements ReleaseProvider {
-  readonly held: ReadonlySet<Digest>;
-  /** The bytes that were copied from the bundle. */
-  reused = 0;
-  readonly #bundle: Bundle;
-  readonly #provider: ReleaseProvider;
-  readonly #context: Context;
-  readonly #limiter = new RequestLimiter(parallelCopies);
-
-  constructor(bundle: Bundle, held: readonly BlobRecord[], provider: ReleaseProvider, context: Context) {
-    this.held = new Set(held.map(({ digest }) => digest));
-    this.#bundle = bundle;
-    this.#provider = provider;
-    this.#context = context;
-  }
-
-  get signatures(): ReleaseProvider['signatures'] {
-    return this.#provider.signatures;
-  }
-
-  get isLocal(): boolean {
-    return this.#provider.isLocal === true;
-  }
-
-  get fetchFile(): ReleaseProvider['fetchFile'] {
-    return this.#provider.fetchFile;
-  }
-
-  sourceOf(...of: Parameters<ReleaseProvider['sourceOf']>): ReturnType<ReleaseProvider['sourceOf']> {
-    return this.#provider.sourceOf(...of);
-  }
-
-  async fetchBlob(blob: StoredBlob, writer: ArchiveWriter, onProgress: (present: number) => void): Promise<void> {
-    if (!this.held.has(blob.descriptor.digest) || !(await this.#copy(blob, writer))) {
-      await this.#provider.fetchBlob(blob, writer, onProgress);
-    }
-  }
-
-  /** Closes the bundle, and not the other provider. */
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.#bundle[Symbol.asyncDispose]();
-  }
-
-  /** Copies a blob, and verifies it. Returns false if it is corrupt. */
-  async #copy({ descriptor }: StoredBlob, writer: ArchiveWriter): Promise<boolean> {
-    const { signal, log } = this.#context;
-    const release = await this.#limiter.take('plain', signal);
-    try {
-      await writer.push(descriptor, () => this.#bundle.content.fetch(descriptor));
-      this.reused += descriptor.size;
-      return true;
-    } catch (error) {
-      if (!isPluginError(error) || !['digest-mismatch', 'size-mismatch', 'not-readable'].includes(error.code))
-        throw error;
-      log('warn', `${error.message}: fetching it`);
-      return false;
-    } finally {
-      release();
-    }
-  }
-}
-
-/**
- * Opens the finished bundle at a path to copy from it the blobs that a new bundle needs, because only its form or a few
- * images differ. Returns undefined if there is none, or if it has none of the blobs.
- */
-export async function reuseBundle(
-  path: string,
-  { blobs }: Pick<Contents, 'blobs'>,
-  provider: ReleaseProvider,
-  context: Context,
-): Promise<ReusedBundle | undefined> {
-  const archive = await findArchive(path).catch(() => undefined);
-  const bundle = archive && (await openBundle(path, context).catch(ignoreFailure));
-  if (!bundle) return undefined;
-  const held: BlobRecord[] = [];
-  for (const { descriptor } of blobs.values()) {
-    if (await bundle.content.exists(descriptorOf(descriptor))) held.push(descriptor);
-  }
-  if (held.length > 0) {
-    context.log('info', `${formatBytes(sumSizes(held))} in ${held.length} blobs are copied from ${path}`);
-    return new ReusedBundle(bundle, held, provider, context);
-  }
-  await bundle[Symbol.asyncDispose]();
-  return undefined;
 }

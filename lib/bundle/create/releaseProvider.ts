@@ -2,7 +2,7 @@ import type { SignaturesByDigest } from '#config/signatures';
 import type { ArchiveWriter } from '#content/archive';
 import { RootFolder } from '#content/files';
 import { type FetchFile, RequestLimiter } from '#content/http';
-import { type Digest, formatReference, parseReference, type Reference } from '#content/oci';
+import { formatReference, parseReference, type Reference } from '#content/oci';
 import { Registries, type RegistryAccess } from '#content/registry';
 import { Directory, releaseRepository, listRepositories, type ContentSource } from '#content/store';
 import type { Context } from '#context';
@@ -19,8 +19,6 @@ export interface ReleaseProvider {
   readonly signatures: SignaturesByDigest;
   /** The repository of the release, if the content names it. */
   readonly repository?: string;
-  /** Blobs that are copied from this machine; undefined if that is none or all of them. */
-  readonly held?: ReadonlySet<Digest>;
   /** Whether all content is on this machine. */
   readonly isLocal?: boolean;
   /** Gets files from signature stores. */

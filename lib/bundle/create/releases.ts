@@ -8,15 +8,21 @@ import {
   resolveUpdatePath,
   type ChannelRange,
   type PathStep,
+  type UpdateRisk,
 } from '#release/graph';
-import { loadRelease, type FoundRelease, type SignedRelease, type TrustRequest } from '#release/load';
+import {
+  loadRelease,
+  type FoundRelease,
+  type ReleaseRequest,
+  type SignedRelease,
+  type TrustRequest,
+} from '#release/load';
 import { readPayload, type Release } from '#release/release';
 import { type Architecture, compareVersions, minorsBetween, parseVersion, requireDistinct } from '#release/version';
 import type { BundleImage } from '../metadata/images.ts';
 import { releaseLimit } from '../metadata/metadata.ts';
 import type { Contents } from './contents.ts';
 import type { ReleaseProvider } from './releaseProvider.ts';
-import type { CreateRequest } from './request.ts';
 
 /** The versions and the architecture of the releases of a bundle. */
 export interface WantedReleases {
@@ -25,10 +31,15 @@ export interface WantedReleases {
 }
 
 /** Returns the versions of a request; undefined if a release is requested by image. */
-export function listWanted({ releases }: Pick<CreateRequest, 'releases'>): WantedReleases | undefined {
+export function listWanted(releases: readonly [ReleaseRequest, ...ReleaseRequest[]]): WantedReleases | undefined {
   const [first] = releases;
   const versions = releases.flatMap((each) => ('version' in each ? each.version : []));
   return 'version' in first && versions.length === releases.length ? { versions, arch: first.arch } : undefined;
+}
+
+/** Returns the versions and the architecture of releases that are read. */
+export function listLoaded([first, ...others]: readonly [SignedRelease, ...SignedRelease[]]): WantedReleases {
+  return { versions: [first, ...others].map(({ release }) => release.version), arch: first.release.arch };
 }
 
 /**
@@ -37,7 +48,8 @@ export function listWanted({ releases }: Pick<CreateRequest, 'releases'>): Wante
  */
 export async function loadReleases(
   foundReleases: readonly FoundRelease[],
-  { releases, isLocal = false }: Pick<CreateRequest, 'releases'> & { readonly isLocal?: boolean },
+  requirements: readonly ReleaseRequest[],
+  isLocal: boolean | undefined,
   trust: TrustRequest,
   context: Context,
 ): Promise<[SignedRelease, ...SignedRelease[]]> {
@@ -46,7 +58,7 @@ export async function loadReleases(
     const { reference, source } = each;
     const place = isLocal ? `${reference.digest} in ${source.name}` : formatReference(reference);
     context.log('info', `reading the release ${place}`);
-    signed.push(await loadRelease(each, releases[index] ?? {}, trust, context));
+    signed.push(await loadRelease(each, requirements[index] ?? {}, trust, context));
   }
   const [first, ...others] = signed;
   if (!first) throw new PluginError('internal', 'a bundle without a release');
@@ -77,8 +89,9 @@ export function measureReleases({ blobs }: Contents, lists: readonly (readonly B
 }
 
 /** The versions of a new bundle, and the known risks of the updates to them. */
-interface PlannedReleases extends Pick<CreateRequest, 'risks'> {
+interface PlannedReleases {
   readonly versions: readonly string[];
+  readonly risks?: ReadonlyMap<string, readonly UpdateRisk[]>;
 }
 
 /** The releases to choose: versions in a text with commas, or the last one of a path, or ranges of channels. */

@@ -1,33 +1,29 @@
 import { dirname } from 'node:path';
 import { Readable } from 'node:stream';
-import { type ConfigManifest, formatManifest } from '#config/manifest';
-import {
-  ArchiveWriter,
-  type ArchiveDigests,
-  VolumeHash,
-  layOutTar,
-  roundToBlock,
-  type TarEntry,
-  type TarLayout,
-} from '#content/archive';
+import { ArchiveWriter, type ArchiveDigests, VolumeHash } from '#content/archive';
 import { takeLock, measureFree } from '#content/files';
-import { sumSizes, isContainerImage, type Digest } from '#content/oci';
-import { Verifier, releaseRepository, walkManifests, type StoredManifests } from '#content/store';
+import { RequestLimiter } from '#content/http';
+import { sumSizes, type Digest } from '#content/oci';
+import { Verifier } from '#content/store';
 import { type Context, checkInterrupted } from '#context';
-import { PluginError } from '#errors';
+import { ignoreFailure, isPluginError, messageOf, PluginError } from '#errors';
 import { formatBytes } from '#text';
-import type { BundleImage, ExtraImage } from '../metadata/images.ts';
-import {
-  type MetadataFacts,
-  formatMetadata,
-  metadataPath,
-  parseMetadata,
-  type BundleMetadata,
-} from '../metadata/metadata.ts';
-import { lockOf, makeFolder, prepareSidecars, type SidecarOptions } from '../open/sidecars.ts';
-import { describeVolumes, type Split } from '../open/split.ts';
-import { type Contents, settleTasks, type FetchTask, type StoredBlob } from './contents.ts';
+import type { BundleImage } from '../metadata/images.ts';
+import type { BlobRecord } from '../metadata/metadata.ts';
+import { openBundle } from '../open/open.ts';
+import { lockOf, makeFolder, prepareSidecars, removeLeftovers, type SidecarOptions } from '../open/sidecars.ts';
+import { type BundleLayout, type Contents, settleTasks, type FetchTask, type StoredBlob } from './contents.ts';
+import type { SameBundle } from './existing.ts';
 import type { ReleaseProvider } from './releaseProvider.ts';
+
+/** What is written to a path. */
+export interface BundlePlan extends SidecarOptions {
+  readonly path: string;
+  readonly layout: BundleLayout;
+  readonly contents: Contents;
+  /** Blobs that are copied from the finished bundle at the path; by default none. */
+  readonly reusable?: readonly BlobRecord[];
+}
 
 /**
  * Writes a bundle and the files beside it, or resumes an interrupted run. A digest file is never beside a tar with
@@ -35,18 +31,16 @@ import type { ReleaseProvider } from './releaseProvider.ts';
  * the errors of the provider.
  */
 export async function writeBundle(
-  path: string,
-  { tar, metadata }: BundleLayout,
-  contents: Contents,
-  sidecars: SidecarOptions,
+  { path, layout: { tar, metadata }, contents, reusable = [], ...sidecars }: BundlePlan,
   provider: ReleaseProvider,
   context: Context,
 ): Promise<{ readonly digests: ArchiveDigests; readonly fetched: number }> {
+  await using reused = await openReused(path, reusable, context);
   await makeFolder(dirname(path));
   await using _lock = await takeLock(lockOf(path), path);
   const writer = await ArchiveWriter.open(path, tar, context);
   try {
-    const { digests, fetched } = await fillBundle(writer, contents, provider, context);
+    const { digests, fetched } = await fillBundle(writer, { contents, reused }, provider, context);
     const placeSidecars = await prepareSidecars(path, digests, metadata, sidecars);
     await writer.finish();
     await placeSidecars();
@@ -58,35 +52,54 @@ export async function writeBundle(
 }
 
 /**
+ * Keeps a finished bundle: writes the files beside it again if every byte was read, and removes temporary files of a
+ * killed run. Only warns if that fails.
+ */
+export async function keepBundle(path: string, { metadata, computed }: SameBundle, context: Context): Promise<void> {
+  try {
+    if (computed) {
+      const placeSidecars = await prepareSidecars(path, computed, metadata);
+      await placeSidecars();
+    }
+    await removeLeftovers(path);
+  } catch (error) {
+    if (!isPluginError(error)) throw error;
+    context.log('warn', `the files beside ${path} cannot be written: ${error.message}`);
+  }
+}
+
+/**
  * Fetches every blob into its place. Returns the digests of the tar and the number of fetched bytes. A failed blob does
  * not stop the others. Throws one error with all failures at the end.
  */
 export async function fillBundle(
   writer: ArchiveWriter,
-  contents: Contents,
+  { contents, reused }: { readonly contents: Contents; readonly reused?: ReusedBlobs | undefined },
   provider: ReleaseProvider,
   context: Context,
 ): Promise<{ digests: ArchiveDigests; fetched: number }> {
   const missingBlobs = [...contents.blobs.values()].filter(({ descriptor }) => !writer.resumed.has(descriptor.digest));
-  await announcePlan(writer, contents, missingBlobs, provider, context);
+  await announcePlan(writer, contents, missingBlobs, reused, provider.isLocal, context);
   const completeImages = watchImages(contents.images, missingBlobs, context);
   let fetched = 0;
   const fetchBlob = async (blob: StoredBlob): Promise<void> => {
     const { digest, size } = blob.descriptor;
-    let done = writer.place(digest)?.present ?? 0;
+    const begun = writer.place(digest)?.present ?? 0;
+    let done = begun;
     const count = (present: number): void => {
-      fetched += present - done;
       context.onEvent({ kind: 'bytes', digest, bytes: present - done });
       done = present;
     };
     const bytes = contents.payloads?.get(digest);
+    const isCopied = !bytes && (await reused?.copy(blob, writer)) === true;
     if (bytes) await writer.push(blob.descriptor, () => Promise.resolve(Readable.from([bytes])));
-    else
+    else if (!isCopied)
       await provider.fetchBlob(blob, writer, (present) => {
         writer.noteProgress(digest, present);
         count(present);
       });
     count(size);
+    if (!isCopied) fetched += size - begun;
     context.onEvent({ kind: 'stored', digest, size });
     completeImages(blob);
   };
@@ -119,7 +132,8 @@ async function announcePlan(
   writer: ArchiveWriter,
   { images, blobs }: Contents,
   missingBlobs: readonly StoredBlob[],
-  { held, isLocal = false }: ReleaseProvider,
+  reused: ReusedBlobs | undefined,
+  isLocal: boolean | undefined,
   context: Context,
 ): Promise<void> {
   let [bytes, present] = [0, 0];
@@ -130,9 +144,7 @@ async function announcePlan(
   context.onEvent({ kind: 'plan', images: images.length, blobs: missingBlobs.length, bytes, present });
   const { folder, free } = await measureFree(writer.name);
   const kept = present === 0 ? '' : `, ${formatBytes(present)} is kept`;
-  const copied = missingBlobs
-    .filter(({ descriptor }) => held?.has(descriptor.digest))
-    .map(({ descriptor }) => descriptor);
+  const copied = missingBlobs.map(({ descriptor }) => descriptor).filter(({ digest }) => reused?.digests.has(digest));
   const missing = bytes - present - sumSizes(copied);
   const amount = `${formatBytes(Math.max(0, missing))} in ${missingBlobs.length - copied.length} blobs`;
   const what = `${isLocal ? 'copying' : 'fetching'} ${amount} of ${images.length} images${kept}`;
@@ -205,50 +217,46 @@ async function digestWhole(
   return hash.finish();
 }
 
-/** The layout of a bundle, without its blobs. */
-interface BundleLayout {
-  readonly metadata: BundleMetadata;
-  readonly tar: TarLayout;
+/** The number of blobs to copy in parallel. */
+const parallelCopies = 3;
+
+/** Blobs of the finished bundle that the new one replaces. */
+interface ReusedBlobs extends AsyncDisposable {
+  readonly digests: ReadonlySet<Digest>;
+  /** Copies a blob, and verifies it. Returns false if the bundle does not have it, or if it is corrupt. */
+  copy(blob: StoredBlob, writer: ArchiveWriter): Promise<boolean>;
 }
 
-/**
- * Lays out a bundle: metadata.json, the configuration manifests, then a mirror directory with manifests, tags and
- * blobs, in the order of the images. The same inputs give the same bytes.
- */
-export function layOutBundle(
-  facts: MetadataFacts,
-  contents: Contents,
-  config: readonly ConfigManifest[],
-  split?: Split,
-): BundleLayout {
-  const folder = `v2/${releaseRepository}`;
-  const rest: TarEntry[] = [
-    ...config.map(({ path, object }) => ({ path, content: Buffer.from(formatManifest(object)) })),
-    ...[...contents.manifests].map(([digest, { bytes }]) => ({
-      path: `${folder}/manifests/${digest}`,
-      content: bytes,
-    })),
-    ...[...contents.tags].map(([tag, digest]) => ({ path: `${folder}/manifests/${tag}`, target: digest })),
-    ...[...contents.blobs].map(([digest, { descriptor }]) => ({ path: `${folder}/blobs/${digest}`, descriptor })),
-  ];
-  const blobs = [...contents.blobs.values()].map(({ descriptor: { digest, size } }) => ({ digest, size }));
-  const restSize = layOutTar(rest).size;
-  const bytes = formatMetadata(
-    { formatVersion: facts.releases ? 2 : 1, ...facts, blobs },
-    (length) => 512 + roundToBlock(length) + restSize,
-    (size) => split && describeVolumes(split, size),
-  );
-  const tar = layOutTar([{ path: metadataPath, content: bytes }, ...rest], split?.volumeSize);
-  return { metadata: parseMetadata(bytes, 'this bundle'), tar };
+/** Opens a finished bundle to copy blobs from it. Returns undefined if there are none to copy, or if it is gone. */
+async function openReused(
+  path: string,
+  reusable: readonly BlobRecord[],
+  context: Context,
+): Promise<ReusedBlobs | undefined> {
+  const bundle = reusable.length > 0 ? await openBundle(path, context).catch(ignoreFailure) : undefined;
+  if (!bundle) return undefined;
+  context.log('info', `${formatBytes(sumSizes(reusable))} in ${reusable.length} blobs are copied from ${path}`);
+  const digests = new Set(reusable.map(({ digest }) => digest));
+  const limiter = new RequestLimiter(parallelCopies);
+  return {
+    digests,
+    copy: async ({ descriptor }, writer) => {
+      if (!digests.has(descriptor.digest)) return false;
+      const release = await limiter.take('plain', context.signal);
+      try {
+        await writer.push(descriptor, () => bundle.content.fetch(descriptor));
+        return true;
+      } catch (error) {
+        if (!copyFailures.some((code) => isPluginError(error, code))) throw error;
+        context.log('warn', `${messageOf(error)}: fetching it`);
+        return false;
+      } finally {
+        release();
+      }
+    },
+    [Symbol.asyncDispose]: () => bundle[Symbol.asyncDispose](),
+  };
 }
 
-/**
- * Returns the names of the extra images that are OCI artifacts, such as charts or models. No image store takes them: a
- * bundle only carries them to a registry.
- */
-export function listArtifacts(images: readonly ExtraImage[], manifests: StoredManifests): string[] {
-  const manifestOf = (digest: ExtraImage['reference']['digest']) => manifests.get(digest)?.manifest;
-  const isImage = ({ reference }: ExtraImage): boolean =>
-    [...walkManifests(reference.digest, manifestOf)].some(({ manifest }) => manifest && isContainerImage(manifest));
-  return images.filter((image) => !isImage(image)).map(({ name }) => name);
-}
+/** The codes of errors of a finished bundle that is corrupt, or that another run has replaced meanwhile. */
+const copyFailures = ['digest-mismatch', 'size-mismatch', 'not-found', 'not-readable'] as const;

@@ -64,7 +64,7 @@ export async function createRegistryBundle(
   };
   const layout = layOutBundle(facts, contents, []);
   const path = join(output, `mirror-registry-${version}-${arch}.tar`);
-  const { digests, fetched } = await writeBundle(path, layout, contents, { withManifest: false }, provider, context);
+  const { digests, fetched } = await writeBundle({ path, layout, contents, withManifest: false }, provider, context);
   return { path, digest: digests.digest, metadata: layout.metadata, fetched };
 }
 
