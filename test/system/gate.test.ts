@@ -4,12 +4,10 @@ import { expect } from 'chai';
 import { parse, stringify } from 'yaml';
 import { digestOf } from '../../lib/content/oci/reference.ts';
 import { drillNode } from '../../lib/drill/drill.ts';
-import { gatherTrust, noTrust } from '../../lib/update/install/agentTrust.ts';
 import { DrillSite, drilled } from '../fakes/cluster/drillSite.ts';
-import { SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
+import { SimulatedCluster, gatherTrustIn } from '../fakes/cluster/simulatedCluster.ts';
 import { requireRoot } from '../support/archive/storeReader.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
-import { makeContext } from '../support/context.ts';
 import { requirePeer } from '../support/peers.ts';
 import { executeProgram, type Execution } from '../support/program/execution.ts';
 import { pullspecsOf } from '../support/release/release.ts';
@@ -45,8 +43,7 @@ describe('the gate of a release', function () {
   });
 
   it('updates a simulated cluster from the bundle without a registry', async () => {
-    const wanted = { fingerprints: [next.key.fingerprint], keyrings: [next.keyFile], allowUnsigned: false };
-    const trust = await gatherTrust(wanted, noTrust, makeContext());
+    const trust = await gatherTrustIn(next);
     await using cluster = await SimulatedCluster.start({ trust });
     cluster.allow(digestOf(await readFile(next.path)));
     const [master] = await Promise.all(

@@ -2,11 +2,9 @@ import { readFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { expect } from 'chai';
 import { digestOf } from '../../lib/content/oci/reference.ts';
-import { gatherTrust, noTrust } from '../../lib/update/install/agentTrust.ts';
-import { bundleName, SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
+import { bundleName, SimulatedCluster, gatherTrustIn } from '../fakes/cluster/simulatedCluster.ts';
 import { requireRoot } from '../support/archive/storeReader.ts';
 import { makeBundle } from '../support/content/bundle.ts';
-import { makeContext } from '../support/context.ts';
 import { requirePeer } from '../support/peers.ts';
 
 describe('the controllers of a cluster', function () {
@@ -15,8 +13,7 @@ describe('the controllers of a cluster', function () {
   it('have one leader, and another one when that is gone', async function () {
     await requireRoot(this);
     await using made = await makeBundle({ version: '4.19.4', previous: ['4.19.3'] });
-    const wanted = { fingerprints: [made.key.fingerprint], keyrings: [made.keyFile], allowUnsigned: false };
-    const trust = await gatherTrust(wanted, noTrust, makeContext());
+    const trust = await gatherTrustIn(made);
     await using cluster = await SimulatedCluster.start({ trust });
     cluster.allow(digestOf(await readFile(made.path)));
     const nodes = await Promise.all(

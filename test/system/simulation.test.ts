@@ -3,14 +3,13 @@ import { basename, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { digestOf, hexOf, type Digest } from '../../lib/content/oci/reference.ts';
-import { gatherTrust, noTrust, type AgentTrust } from '../../lib/update/install/agentTrust.ts';
+import type { AgentTrust } from '../../lib/update/install/agentTrust.ts';
 import type { Phase } from '../../lib/update/record/upgradeBundle.ts';
-import { bundleName, SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
+import { bundleName, SimulatedCluster, gatherTrustIn } from '../fakes/cluster/simulatedCluster.ts';
 import type { SimulatedNode } from '../fakes/cluster/simulatedNode.ts';
 import { withConditions } from '../fakes/cluster/site.ts';
 import { listImages, requireRoot } from '../support/archive/storeReader.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
-import { makeContext } from '../support/context.ts';
 import { requireLoopDevices, type Drive } from '../support/loopDevice.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
 import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
@@ -33,8 +32,7 @@ describe('a cluster of three nodes', function () {
     const files = { '0000_90_cluster-update-keys_configmap.yaml': undefined };
     made = await makeBundle({ version: '4.19.4', previous: ['4.19.3'], layerSize: 300_000, files });
     digest = digestOf(await readFile(made.path));
-    const wanted = { fingerprints: [made.key.fingerprint], keyrings: [made.keyFile], allowUnsigned: false };
-    trust = await gatherTrust(wanted, noTrust, makeContext());
+    trust = await gatherTrustIn(made);
   });
   // There is none if the suite is skipped.
   after(() => (made as TestBundle | undefined)?.remove());

@@ -6,8 +6,7 @@ import { digestOf, type Digest, digestIn } from '../../lib/content/oci/reference
 import { runPreflight } from '../../lib/readiness/preflight/preflight.ts';
 import { readSite } from '../../lib/readiness/preflight/site.ts';
 import { surveyCluster } from '../../lib/readiness/preflight/survey.ts';
-import { gatherTrust, noTrust } from '../../lib/update/install/agentTrust.ts';
-import { administrator, SimulatedCluster } from '../fakes/cluster/simulatedCluster.ts';
+import { administrator, SimulatedCluster, gatherTrustIn } from '../fakes/cluster/simulatedCluster.ts';
 import type { SimulatedNode } from '../fakes/cluster/simulatedNode.ts';
 import { node as makeNode } from '../fakes/cluster/site.ts';
 import type { Json } from '../fakes/kubernetes/apiPatch.ts';
@@ -17,7 +16,6 @@ import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
 import { runProgram } from '../support/content/creation.ts';
 import { TestContent } from '../support/content/image.ts';
 import { makeNoiseLayer } from '../support/content/layers.ts';
-import { makeContext } from '../support/context.ts';
 import { requireLoopDevices, type Drive } from '../support/loopDevice.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
 import { addCatalog, catalogFiles, catalogLayers } from '../support/release/catalogImage.ts';
@@ -84,8 +82,7 @@ describe('a cluster with a bundle of two releases for its site', function () {
     await requireLoopDevices(this);
     // All bundles of this process have the same key.
     first = await makeBundle({ version: '4.19.3', layerSize: 50_000 });
-    const wanted = { fingerprints: [first.key.fingerprint], keyrings: [first.keyFile], allowUnsigned: false };
-    cluster = await SimulatedCluster.start({ trust: await gatherTrust(wanted, noTrust, makeContext()) });
+    cluster = await SimulatedCluster.start({ trust: await gatherTrustIn(first) });
     // Its nodes have the images of the running release.
     const images = pullspecsOf(first.release).map((pullspec) => ({ names: [pullspec], sizeBytes: 1 }));
     for (const node of siteNodes)

@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Digest } from '../../../lib/content/oci/reference.ts';
 import { exportPublicKey } from '../../../lib/release/sigstore/envelope.ts';
 import { agentObjects } from '../../../lib/update/install/agentObjects.ts';
-import { noTrust } from '../../../lib/update/install/agentTrust.ts';
+import { gatherTrust, noTrust, type AgentTrust } from '../../../lib/update/install/agentTrust.ts';
 import { readReport, reportKind } from '../../../lib/update/record/nodeReport.ts';
 import {
   upgradeBundleApi,
@@ -15,7 +15,9 @@ import {
 } from '../../../lib/update/record/upgradeBundle.ts';
 import { reportKeyField, reportKeyFolder, reportMap } from '../../../lib/update/report/reportKey.ts';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
+import type { TestBundle } from '../../support/content/bundle.ts';
 import { makeReportKey } from '../../support/content/updateReport.ts';
+import { makeContext } from '../../support/context.ts';
 import { findFreePort } from '../../support/freePort.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import type { Attempt } from '../kubernetes/apiAccess.ts';
@@ -42,6 +44,12 @@ function isReader({ user, verb, resource }: Attempt): boolean {
   if (verb === 'create' && resource === 'selfsubjectaccessreviews') return true;
   const isHidden = ['secrets', 'nodes/proxy'].includes(resource);
   return user.endsWith(':controller') && ['get', 'list', 'watch'].includes(verb) && !isHidden;
+}
+
+/** Gathers the trust of an installation in the key of a bundle. */
+export function gatherTrustIn({ key, keyFile }: TestBundle): Promise<AgentTrust> {
+  const wanted = { fingerprints: [key.fingerprint], keyrings: [keyFile], allowUnsigned: false };
+  return gatherTrust(wanted, noTrust, makeContext());
 }
 
 /**

@@ -1,14 +1,13 @@
 import { readFile, stat } from 'node:fs/promises';
 import { expect } from 'chai';
 import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
-import { gatherTrust, noTrust, type AgentTrust } from '../../../lib/update/install/agentTrust.ts';
+import type { AgentTrust } from '../../../lib/update/install/agentTrust.ts';
 import { abortAnnotation } from '../../../lib/update/record/upgradeBundle.ts';
 import { codeOf, type ScreenReason } from '../../../lib/update/screen/screenCode.ts';
-import { bundleName, SimulatedCluster } from '../../fakes/cluster/simulatedCluster.ts';
+import { bundleName, SimulatedCluster, gatherTrustIn } from '../../fakes/cluster/simulatedCluster.ts';
 import type { SimulatedNode } from '../../fakes/cluster/simulatedNode.ts';
 import { requireRoot } from '../../support/archive/storeReader.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
-import { makeContext } from '../../support/context.ts';
 import { requireLoopDevices, type Drive } from '../../support/loopDevice.ts';
 import { requirePeer, runSuccessfully } from '../../support/peers.ts';
 
@@ -26,8 +25,7 @@ describe('the login screens of a cluster', function () {
     made = await makeBundle({ version: '4.19.4', previous: ['4.19.3'], layerSize: 3_000_000 });
     other = await makeBundle({ version: '4.19.5' });
     digest = digestOf(await readFile(made.path));
-    const wanted = { fingerprints: [made.key.fingerprint], keyrings: [made.keyFile], allowUnsigned: false };
-    trust = await gatherTrust(wanted, noTrust, makeContext());
+    trust = await gatherTrustIn(made);
   });
   after(async () => {
     // There is none if the suite is skipped.

@@ -6,14 +6,12 @@ import { pipeline } from 'node:stream';
 import { expect } from 'chai';
 import { stringify } from 'yaml';
 import { digestOf, digestIn } from '../../../lib/content/oci/reference.ts';
-import { gatherTrust, noTrust } from '../../../lib/update/install/agentTrust.ts';
 import { mirrorPort } from '../../../lib/update/mirror/mirrorUnit.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/record/upgradeBundleDefinition.ts';
-import { SimulatedCluster } from '../../fakes/cluster/simulatedCluster.ts';
+import { SimulatedCluster, gatherTrustIn } from '../../fakes/cluster/simulatedCluster.ts';
 import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { requireRoot, storageIn } from '../../support/archive/storeReader.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
-import { makeContext } from '../../support/context.ts';
 import { makeKubeconfigFolder } from '../../support/kubeconfig.ts';
 import { requireLoopDevices } from '../../support/loopDevice.ts';
 import { makeMirror, trustMirror } from '../../support/mirror.ts';
@@ -216,8 +214,7 @@ describe('agents with IPv6 addresses only', function () {
   });
 
   it('give a bundle to each other, and update the cluster', async () => {
-    const wanted = { fingerprints: [made.key.fingerprint], keyrings: [made.keyFile], allowUnsigned: false };
-    const trust = await gatherTrust(wanted, noTrust, makeContext());
+    const trust = await gatherTrustIn(made);
     await using cluster = await SimulatedCluster.start({ trust, addresses: 'fd53::' });
     await cluster.play(async () => {
       cluster.allow(digestOf(await readFile(made.path)));

@@ -5,9 +5,8 @@ import { planUpdate } from '../../../lib/bundle/verify/updatePlan.ts';
 import { isOpenBlocker, describeFinding } from '../../../lib/cluster/finding.ts';
 import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { runPreflight } from '../../../lib/readiness/preflight/preflight.ts';
-import { gatherTrust, noTrust } from '../../../lib/update/install/agentTrust.ts';
 import { planClusterRestore, type ClusterRestore } from '../../../lib/update/record/clusterRestore.ts';
-import { administrator, bundleName, SimulatedCluster } from '../../fakes/cluster/simulatedCluster.ts';
+import { administrator, bundleName, SimulatedCluster, gatherTrustIn } from '../../fakes/cluster/simulatedCluster.ts';
 import type { SimulatedNode } from '../../fakes/cluster/simulatedNode.ts';
 import { dualReplica, furnishTopology, withArbiter } from '../../fakes/cluster/topologies.ts';
 import { listImages, requireRoot } from '../../support/archive/storeReader.ts';
@@ -50,10 +49,9 @@ for (const { site, restore, scripts } of topologies)
       await requireRoot(this);
       await requireLoopDevices(this);
       made = await makeBundle({ version: '4.22.3', previous: ['4.22.1'], layerSize: 100_000 });
-      const wanted = { fingerprints: [made.key.fingerprint], keyrings: [made.keyFile], allowUnsigned: false };
       cluster = await SimulatedCluster.start({
         openshift: '4.22.1',
-        trust: await gatherTrust(wanted, noTrust, makeContext()),
+        trust: await gatherTrustIn(made),
       });
       connected = await connectTo(cluster.api, {
         user: { token: administrator },
