@@ -30,7 +30,7 @@ const registry = await startDockerRegistry({ storage });
 const key = await makeSigningKey({ name: 'Benchmark' });
 const release = buildRelease({
   version: '4.20.3',
-  components: Number(images) - 1,
+  components: Array.from({ length: Number(images) - 1 }, (_, index) => `component-${index}`),
   layers,
   layerSize: Math.floor((Number(megabytes) * 1e6) / (Number(images) * layers)),
   registry: registry.host,

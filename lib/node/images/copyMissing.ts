@@ -5,11 +5,12 @@ import type { Digest } from '#content/oci';
 import type { Context } from '#context';
 import { asFailure, isPluginError, PluginError } from '#errors';
 import { copyImage, prepareWork, type CopyProgram, type CopySetting } from './copyImage.ts';
-import { copyAll, type CopyLimits } from './copyQueue.ts';
+import { copyAll, type CopyLimits, type CopySteps } from './copyQueue.ts';
 import { checkStoreSpace } from './diskFloor.ts';
 import type { HostStorage } from './hostStorage.ts';
 import { type PlannedImage, blobsOfImage, sizeOf } from './loadPlan.ts';
-import { removalHint, removeBrokenImages, removeImages } from './storeRepair.ts';
+import { StoreChecks } from './storeChecks.ts';
+import { removeBrokenImages } from './storeRepair.ts';
 
 /** The store to copy images to, how fast, and with which program. */
 interface LoadSetting extends Pick<CopySetting, 'work'> {
@@ -46,26 +47,20 @@ export async function copyMissing(
       store,
       server: `127.0.0.1:${server.port}`,
     });
-    await copyAll(missing, index.listBlobs(), limits, context, async (image, within) => {
-      const copy = async (): Promise<string | undefined> => {
-        try {
-          await copyImage(program, image, copying, within);
-        } catch (error) {
-          throw isPluginError(error, 'incomplete') ? ((await findFault(bundle, image, setting)) ?? error) : error;
-        }
-        return (await storage.readIndex()).check(image);
-      };
-      let lack = await copy();
-      if (lack !== undefined) {
-        // It reused a broken layer of a load that ended early, which no image had until now. The layer goes with it.
-        within.log('warn', `${image.label} is loaded again: ${lack}`);
-        if ((await removeImages(storage, [image.name], within)) === undefined) lack = await copy();
+    const copy: CopySteps['copy'] = async (image, within) => {
+      try {
+        await copyImage(program, image, copying, within);
+      } catch (error) {
+        throw isPluginError(error, 'incomplete') ? ((await findFault(bundle, image, setting)) ?? error) : error;
       }
-      if (lack !== undefined)
-        throw new PluginError('incomplete', `${program} reports it as loaded, but ${lack}`, {
-          hint: removalHint([image.name]),
-        });
+    };
+    const checks = new StoreChecks(setting, index.size, copy, (image) => {
       progress.finish(image);
+    });
+    await copyAll(missing, index.listBlobs(), limits, context, {
+      copy,
+      isCheckDue: (copied) => checks.isDue(copied),
+      check: (images, within) => checks.check(images, within),
     });
   } finally {
     await server.close();
@@ -120,7 +115,8 @@ class LoadProgress {
   /** Reports the plan, and the images that the store has. */
   constructor(planned: readonly PlannedImage[], missing: readonly PlannedImage[], context: Context) {
     this.#context = context;
-    const present = planned.filter((image) => !missing.includes(image));
+    const lacking = new Set(missing);
+    const present = planned.filter((image) => !lacking.has(image));
     const [blobs, stored] = [blobsOfImage(planned), blobsOfImage(present)];
     this.#unreported = new Map([...blobs].filter(([digest]) => !stored.has(digest)));
     const counts = { images: planned.length, blobs: blobs.size };

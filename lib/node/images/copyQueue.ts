@@ -15,17 +15,29 @@ export interface CopyLimits {
   readonly pause?: number;
 }
 
+/** Copies an image, and checks copied images, several at a time. */
+export interface CopySteps {
+  readonly copy: (image: PlannedImage, context: Context) => Promise<void>;
+  /** Returns whether a number of copied images is to be checked now. The rest is checked after the last copy. */
+  readonly isCheckDue: (copied: number) => boolean;
+  /** Returns the errors of the images that failed. Its own error fails all of them. */
+  readonly check: (
+    images: readonly PlannedImage[],
+    context: Context,
+  ) => Promise<ReadonlyMap<PlannedImage, PluginError>>;
+}
+
 /**
- * Copies images in parallel. `stored` are the digests of the layers in the store. A failed image does not stop the
- * others, unless its error would fail them too; then running copies are aborted. Throws the only error, or `partial`
- * with all of them, and `interrupted`.
+ * Copies images in parallel, and checks each. `stored` are the digests of the layers in the store. A failed image does
+ * not stop the others, unless its error would fail them too; then running copies are aborted. Throws the only error, or
+ * `partial` with all of them, and `interrupted`.
  */
 export async function copyAll(
   images: readonly PlannedImage[],
   stored: ReadonlySet<string>,
   { concurrency, pause = 0 }: CopyLimits,
   context: Context,
-  copy: (image: PlannedImage, context: Context) => Promise<void>,
+  { copy, isCheckDue, check }: CopySteps,
 ): Promise<void> {
   checkInterrupted(context.signal);
   const stop = new AbortController();
@@ -34,17 +46,33 @@ export async function copyAll(
   within.signal.addEventListener('abort', () => {
     queue.close();
   });
-  const failures: PluginError[] = [];
+  const failures = new Map<PlannedImage, PluginError>();
+  const fail = (image: PlannedImage, error: PluginError): void => {
+    failures.set(image, nameImage(image, error));
+    if (fatalCodes.includes(error.code)) stop.abort(error);
+  };
+  const copied: PlannedImage[] = [];
+  const checkCopied = async (): Promise<void> => {
+    const batch = copied.splice(0);
+    try {
+      for (const [image, error] of await check(batch, within)) fail(image, error);
+    } catch (error) {
+      if (!isPluginError(error)) throw error;
+      if (!within.signal.aborted) for (const image of batch) fail(image, error);
+    }
+  };
   const work = async (): Promise<void> => {
     for (let image = await queue.take(); image; image = await queue.take()) {
       try {
         await copy(image, within);
-        queue.markStored(image);
+        copied.push(image);
+        // The images that wait for a layer of this one must not get a broken one.
+        if (isCheckDue(copied.length)) await checkCopied();
+        if (!failures.has(image)) queue.markStored(image);
       } catch (error) {
         if (!isPluginError(error)) throw error;
         if (within.signal.aborted) return;
-        failures.push(nameImage(image, error));
-        if (fatalCodes.includes(error.code)) stop.abort(error);
+        fail(image, error);
       } finally {
         queue.release(image);
       }
@@ -52,12 +80,14 @@ export async function copyAll(
     }
   };
   await Promise.all(Array.from({ length: Math.min(concurrency, images.length) }, work));
+  if (copied.length > 0 && !within.signal.aborted) await checkCopied();
   checkInterrupted(context.signal);
   stop.signal.throwIfAborted();
-  if (failures.length === 0) return;
-  const [hint, ...otherHints] = new Set(failures.map((failure) => failure.hint));
-  throw collectFailures(failures, {
-    title: `${failures.length} of ${images.length} images could not be loaded`,
+  if (failures.size === 0) return;
+  const errors = images.flatMap((image) => failures.get(image) ?? []);
+  const [hint, ...otherHints] = new Set(errors.map((failure) => failure.hint));
+  throw collectFailures(errors, {
+    title: `${errors.length} of ${images.length} images could not be loaded`,
     hint: (otherHints.length === 0 ? hint : undefined) ?? usualHint,
   });
 }

@@ -91,6 +91,11 @@ export class StoreIndex {
     return this.#images.size === 0 && this.#layers.size === 0;
   }
 
+  /** The number of images and layers: reading the index takes as long as it has entries. */
+  get size(): number {
+    return this.#records.length + this.#layers.size;
+  }
+
   /** Lists the digests of the layers and configurations in the store, which no program fetches again. */
   listBlobs(): Set<string> {
     const layers = [...this.#layers.values()].filter(({ flags }) => flags?.['incomplete'] !== true);

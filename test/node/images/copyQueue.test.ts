@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import { expect } from 'chai';
 import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { PluginError } from '../../../lib/errors.ts';
-import { copyAll, CopyQueue } from '../../../lib/node/images/copyQueue.ts';
+import { copyAll, CopyQueue, type CopySteps } from '../../../lib/node/images/copyQueue.ts';
 import type { PlannedImage } from '../../../lib/node/images/loadPlan.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
@@ -59,6 +59,13 @@ describe('CopyQueue', () => {
 
   describe('copyAll', () => {
     const third = image('third', 'base', 'third');
+    /** Copies images, and finds each of them right at once. */
+    const stepsOf = (copy: CopySteps['copy'], more: Partial<CopySteps> = {}): CopySteps => ({
+      copy,
+      isCheckDue: () => true,
+      check: () => Promise.resolve(new Map()),
+      ...more,
+    });
 
     it('stops with an error that would fail all images, although other images wait for the failed one', async () => {
       const copied: string[] = [];
@@ -67,7 +74,10 @@ describe('CopyQueue', () => {
         return Promise.reject(new PluginError('disk-full', 'the disk is full'));
       };
       const images = [etcd, console, third, image('fourth', 'base')];
-      const error = await failureOf(copyAll(images, new Set(), { concurrency: 2 }, makeContext(), copy), 'disk-full');
+      const error = await failureOf(
+        copyAll(images, new Set(), { concurrency: 2 }, makeContext(), stepsOf(copy)),
+        'disk-full',
+      );
       expect([error.message, copied]).to.deep.equal(['the disk is full', ['etcd']]);
     });
 
@@ -79,11 +89,49 @@ describe('CopyQueue', () => {
         return fails ? Promise.reject(new PluginError('incomplete', 'it is corrupt')) : Promise.resolve();
       };
       const error = await failureOf(
-        copyAll([etcd, console, third], new Set(), { concurrency: 2 }, makeContext(), copy),
+        copyAll([etcd, console, third], new Set(), { concurrency: 2 }, makeContext(), stepsOf(copy)),
         'partial',
       );
       expect(copied).to.deep.equal(['etcd', 'console', 'third']);
       expect(error.message).to.match(/^2 of 3 images .*\n {2}etcd \(quay.*corrupt\n {2}console/);
+    });
+
+    it('checks several images at a time, the rest after the last copy, and names the failed ones', async () => {
+      const checks: string[][] = [];
+      const check: CopySteps['check'] = (images) => {
+        checks.push(images.map(({ label }) => label));
+        const failed = images.filter(({ label }) => label === 'console');
+        return Promise.resolve(new Map(failed.map((each) => [each, new PluginError('incomplete', 'it is broken')])));
+      };
+      const steps = stepsOf(() => Promise.resolve(), { isCheckDue: (copied) => copied >= 2, check });
+      const error = await failureOf(
+        copyAll([etcd, console, alone], new Set(), { concurrency: 1 }, makeContext(), steps),
+        'incomplete',
+      );
+      expect(checks).to.deep.equal([['etcd', 'console'], ['alone']]);
+      expect(error.message).to.match(/^console \(quay.*: it is broken$/);
+    });
+
+    it('fails all images of a check that fails', async () => {
+      const check = (): Promise<never> => Promise.reject(new PluginError('incomplete', 'the index is corrupt'));
+      const steps = stepsOf(() => Promise.resolve(), { isCheckDue: () => false, check });
+      const copying = copyAll([etcd, alone], new Set(), { concurrency: 2 }, makeContext(), steps);
+      expect((await failureOf(copying, 'partial')).message).to.match(
+        /^2 of 2 images .*\n {2}etcd .*corrupt\n {2}alone/,
+      );
+    });
+
+    it('lets images wait for a shared layer until the image that brought it is checked', async () => {
+      const order: string[] = [];
+      const steps = stepsOf(({ label }) => Promise.resolve(void order.push(`copy ${label}`)), {
+        check: async (images) => {
+          await setImmediate();
+          order.push(`check ${images.map(({ label }) => label).join(' ')}`);
+          return new Map();
+        },
+      });
+      await copyAll([etcd, console], new Set(), { concurrency: 2 }, makeContext(), steps);
+      expect(order).to.deep.equal(['copy etcd', 'check etcd', 'copy console', 'check console']);
     });
 
     it('copies images together once their shared layer is stored', async () => {
@@ -93,7 +141,7 @@ describe('CopyQueue', () => {
         await setImmediate();
         running -= 1;
       };
-      await copyAll([etcd, console, third], new Set(), { concurrency: 3 }, makeContext(), copy);
+      await copyAll([etcd, console, third], new Set(), { concurrency: 3 }, makeContext(), stepsOf(copy));
       expect(most).to.equal(2);
     });
 
@@ -101,7 +149,7 @@ describe('CopyQueue', () => {
       const context = makeContext();
       context.interrupt();
       const copy = (): Promise<void> => Promise.reject(new Error('it copies'));
-      await failureOf(copyAll([etcd], new Set(), { concurrency: 1 }, context, copy), 'interrupted');
+      await failureOf(copyAll([etcd], new Set(), { concurrency: 1 }, context, stepsOf(copy)), 'interrupted');
     });
 
     it('pauses between two images, and not after the last one', async () => {
@@ -113,9 +161,9 @@ describe('CopyQueue', () => {
         return Promise.resolve();
       };
       const limits = { concurrency: 1, pause: 3_600_000 };
-      await copyAll([alone], new Set(), limits, makeContext(), copy);
+      await copyAll([alone], new Set(), limits, makeContext(), stepsOf(copy));
       const context = makeContext();
-      await failureOf(copyAll([etcd, console], new Set(), limits, context, copy), 'interrupted');
+      await failureOf(copyAll([etcd, console], new Set(), limits, context, stepsOf(copy)), 'interrupted');
       expect(copied).to.deep.equal(['alone', 'etcd']);
     });
   });
