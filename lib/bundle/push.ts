@@ -75,8 +75,8 @@ export async function pushBundle(
   const tally = new CopyTally([copies], context.onEvent);
   const { concurrency, mountFrom, guard } = options;
   const counting = { ...context, onEvent: tally.listenTo(0) };
-  const copy = (batch: readonly Image[]): Promise<void> =>
-    copyImages(batch, destination, { concurrency, mountFrom: () => mountFrom }, counting);
+  const copy = (batch: readonly Image[], isEmpty: boolean): Promise<void> =>
+    copyImages(batch, destination, { concurrency, isEmpty, mountFrom: () => mountFrom }, counting);
   await advise(bundle, copyReleasesLast([{ store: destination, images: copies, copy }], guard));
   await confirmTags(copies, destination, context);
   await destination.close();

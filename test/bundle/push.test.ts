@@ -326,6 +326,26 @@ describe('pushBundle', () => {
       expect(byDigest.filter(({ path }) => tagged.has(path.split('/').at(-1) as Digest))).to.deep.equal([]);
     });
 
+    it('asks a repository without tags for large layers only, which an earlier run may have left', async () => {
+      await using large = await makeBundle({ ...small, layerSize: 70_000 });
+      let isRefused = true;
+      registry.fault(({ method, path }) => isRefused && method === 'PUT' && path.includes('/manifests/'), {
+        answer: { status: 400 },
+      });
+      await failureOf(push(large.path, registry.host, 'a/b'), 'partial');
+      isRefused = false;
+      const before = registry.requests.length;
+      const { blobs } = await push(large.path, registry.host, 'a/b');
+      // All layers except that of the release, which was not reached.
+      expect(blobs.skipped).to.equal(5);
+      const asked = registry.requests.slice(before).filter(({ method }) => method === 'HEAD');
+      const digests = asked.map(({ path }) => path.split('/').at(-1));
+      const layers = [...large.release.images.values()].flatMap(({ digest }) => layersOf(large.release, digest));
+      expect(digests).to.include.members(layers);
+      // The first image is asked for twice, which shows whether the registry can be reached, and the release once.
+      expect(asked.filter(({ path }) => path.includes('/manifests/'))).to.have.length(3);
+    });
+
     it('does not blame the bundle if the registry refuses content', async () => {
       registry.fault(/PUT .*\/manifests\/.*machine-os-content/, { answer: { status: 400 } });
       const error = await failureOf(push(bundle.path, registry.host, 'a/b'));

@@ -35,6 +35,8 @@ export interface Image {
 export interface CopyOptions {
   /** The largest number of concurrent requests and transfers; default 6. */
   readonly concurrency?: number;
+  /** Whether the destination has no tags: it is asked for layers only, because what is small is pushed as fast. */
+  readonly isEmpty?: boolean;
   /**
    * Repositories of the destination that may have a blob. If the store can mount, they are tried before the blob is
    * moved.
@@ -139,11 +141,8 @@ class Copy {
 
   async #copy(node: Descriptor, image: Image): Promise<CopyFailure[]> {
     const { digest, size } = node;
-    const isUnasked = isContainerConfig(node) && size <= (this.#destination.unaskedSize ?? -1);
-    if (
-      !isUnasked &&
-      (await this.#attempt('destination', this.#destination, node, () => this.#destination.exists(node)))
-    ) {
+    const exists = (): Promise<boolean> => this.#destination.exists(node);
+    if (!this.#isUnasked(node) && (await this.#attempt('destination', this.#destination, node, exists))) {
       if (isIndex(node)) {
         // Some registries have lists without all of their images.
         const images = childrenOf(manifestOf(node, image).manifest);
@@ -166,6 +165,15 @@ class Copy {
     }
     this.#context.onEvent({ kind: isMounted ? 'mounted' : 'stored', digest, size });
     return [];
+  }
+
+  /** Returns whether content is pushed without asking for it, because it is small, and the store rarely has it. */
+  #isUnasked(node: Descriptor): boolean {
+    const { unaskedSize } = this.#destination;
+    const { isEmpty = false } = this.#options;
+    if (unaskedSize === undefined) return false;
+    // The manifest above a configuration is not there.
+    return isManifest(node) ? isEmpty : node.size <= unaskedSize && (isEmpty || isContainerConfig(node));
   }
 
   async #putManifest(node: Descriptor, bytes: Buffer, children: readonly Descriptor[], image: Image): Promise<void> {
@@ -295,12 +303,9 @@ interface TaggedPushing {
   pushTagged(descriptor: Descriptor, bytes: Buffer, tag: string): Promise<void>;
 }
 
-/**
- * A store to which small configurations are pushed without asking for them: it rarely has that of an image that it
- * lacks.
- */
+/** A store to which small content is pushed without asking for it: configurations, and all of it into an empty one. */
 interface UnaskedPushing {
-  /** The largest size of such a configuration, in bytes. */
+  /** The largest size of such a blob, in bytes. */
   readonly unaskedSize: number;
 }
 

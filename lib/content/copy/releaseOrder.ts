@@ -23,11 +23,11 @@ export interface CopyGuard {
   readonly areThere: (copied: readonly CopiedImages[]) => Promise<boolean>;
 }
 
-/** The images for one store, and the function that copies some of them. */
+/** The images for one store, and the function that copies some of them; `isEmpty` as in CopyOptions. */
 interface StoreCopy<Copied extends OrderedImage> {
   readonly store: ContentStore;
   readonly images: readonly Copied[];
-  readonly copy: (images: readonly Copied[]) => Promise<void>;
+  readonly copy: (images: readonly Copied[], isEmpty: boolean) => Promise<void>;
 }
 
 /** The number of times that images are copied if they are removed meanwhile. */
@@ -44,10 +44,10 @@ export async function copyReleasesLast<Copied extends OrderedImage>(
 ): Promise<void> {
   await guard?.beforeCopies(stores.map(({ store }) => store));
   for (let attempt = 1; attempt <= attempts; attempt += 1) {
-    await copyAll(stores, false);
+    await copyAll(stores, false, attempt === 1);
     // Afterwards the release may have its tag, and an error would leave it incomplete.
     if (attempt === 1) await guard?.beforeReleases(stores.map((each) => ({ ...each, images: select(each, false) })));
-    await copyAll(stores, true);
+    await copyAll(stores, true, false);
     if ((await guard?.areThere(stores)) !== false) return;
   }
   const names = stores.map(({ store }) => store.name).join(', ');
@@ -59,10 +59,11 @@ export async function copyReleasesLast<Copied extends OrderedImage>(
 async function copyAll<Copied extends OrderedImage>(
   stores: readonly StoreCopy<Copied>[],
   isRelease: boolean,
+  isFirst: boolean,
 ): Promise<void> {
   for (const each of stores) {
     const images = select(each, isRelease);
-    if (images.length > 0) await each.copy(images);
+    if (images.length > 0) await each.copy(images, isFirst && (await each.store.knownTags?.(1))?.size === 0);
   }
 }
 

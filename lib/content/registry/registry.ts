@@ -34,7 +34,7 @@ interface RegistryOptions extends UploadOptions {
 /** A repository in a registry (distribution-spec, version 2). The caller closes the transport and its connections. */
 export class Registry implements ContentStore {
   readonly name: string;
-  /** Up to this size in bytes, pushing a configuration costs no more than asking for it. */
+  /** Up to this size in bytes, pushing a blob costs no more than asking for it. */
   readonly unaskedSize = smallUpload;
   readonly #repository: Pick<Reference, 'registry' | 'repository'>;
   readonly #transport: Transport;

@@ -106,11 +106,12 @@ export async function runMirror(
     stores.map(({ group, store }, index) => ({
       store,
       images: copies[index] ?? [],
-      copy: async (images) => {
+      copy: async (images, isEmpty) => {
         const sources = sourcesOf(group);
         const counting = { ...context, onEvent: tally.listenTo(index) };
         const copying = {
           concurrency,
+          isEmpty,
           mountFrom: (blob: Descriptor) => [...new Set([...sources, ...filled.having(blob, group.place)])],
           moverOf: moversOf(store, group, options, counting),
         };
