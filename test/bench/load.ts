@@ -1,6 +1,6 @@
 // Compares `load` of a bundle with `skopeo copy` of the same images from a registry on this machine: `node
-// test/bench/load.ts`, as root. Loads from a file and from a raw device. Arguments: the number of runs (5), and the
-// megabytes of the release (1500).
+// test/bench/load.ts`, as root. Loads from a file and from a raw device. Arguments: the number of runs (5), the
+// megabytes of the release (1500), and its images (60).
 import { execFileSync } from 'node:child_process';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -1,5 +1,6 @@
 // Compares mirroring to a directory and from registry to registry with `skopeo sync`, on the same registry in the same
-// run: `node test/bench/mirror.ts`. Arguments: the number of runs (5), and the megabytes of the release (1500).
+// run: `node test/bench/mirror.ts`. Arguments: the number of runs (5), the megabytes of the release (1500), and its
+// images (60).
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parseReference } from '../../lib/content/oci/reference.ts';

@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import { formatLoad } from './measure.ts';
 import type { BenchRegistry } from './registry.ts';
 
-/** The number of images in the release. */
-export const images = 60;
+/** The number of images in the release: the third argument of the command line (60). */
+export const images = Number(process.argv[4] ?? 60);
 
 /** A built program, and the release that a registry on this machine serves from a folder. */
 export interface ServedRelease extends AsyncDisposable {
