@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { createBundle } from '../../lib/bundle/create/create.ts';
+import { createBundle } from '../../lib/bundle/create.ts';
 import { openLocalProvider } from '../../lib/bundle/create/releaseProvider.ts';
 import { identifyBundle } from '../../lib/bundle/open/identity.ts';
 import { openBundle } from '../../lib/bundle/open/open.ts';

@@ -8,9 +8,9 @@ import { writeFully } from '../files/fileRange.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { Digest } from '../oci/reference.ts';
 import { type ContentPlace, verifyStream } from '../store/store.ts';
-import { Journal } from './journal.ts';
 import type { PlacedEntry, TarLayout } from './tarLayout.ts';
 import {
+  Journal,
   checkPartials,
   journalOf,
   renamePartials,

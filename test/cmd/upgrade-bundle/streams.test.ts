@@ -2,7 +2,7 @@ import { rm } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { parse } from 'yaml';
-import type { CreateResult } from '../../../lib/bundle/create/create.ts';
+import type { CreateResult } from '../../../lib/bundle/create.ts';
 import type { ReleaseInspection } from '../../../lib/bundle/inspect/release.ts';
 import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';

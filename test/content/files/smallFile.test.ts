@@ -4,7 +4,7 @@ import { writeFile, link, mkdir, readFile, stat, symlink } from 'node:fs/promise
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { Journal } from '../../../lib/content/archive/journal.ts';
+import { Journal } from '../../../lib/content/archive/unfinished.ts';
 import { checkLock, readHolder, takeLock } from '../../../lib/content/files/lock.ts';
 import { readPem, readSmallFile, openRegular, openRegularSync } from '../../../lib/content/files/smallFile.ts';
 import { whileLocked } from '../../../lib/mirroring/mirror/destination.ts';

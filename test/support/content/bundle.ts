@@ -1,7 +1,7 @@
 import { mkdir, open, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { x as extract } from 'tar';
-import { createBundle, type CreateResult } from '../../../lib/bundle/create/create.ts';
+import { createBundle, type CreateResult } from '../../../lib/bundle/create.ts';
 import { RegistryProvider } from '../../../lib/bundle/create/releaseProvider.ts';
 import { heldImagesOf } from '../../../lib/bundle/create/siteCheck.ts';
 import type { ReportPlace } from '../../../lib/bundle/metadata/metadata.ts';

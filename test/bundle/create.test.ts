@@ -3,17 +3,17 @@ import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { parse } from 'yaml';
-import { releaseRepository } from '../../../lib/content/store/directory.ts';
+import { releaseRepository } from '../../lib/content/store/directory.ts';
 import {
   blobBytes,
   digestOfFile,
   openWorkshop,
   type Workshop,
   type WorkshopOptions,
-} from '../../support/content/creation.ts';
-import { requirePeer, run, runSuccessfully } from '../../support/peers.ts';
-import { attachmentTag } from '../../support/release/attachments.ts';
-import { extraImage } from '../../support/release/extraImage.ts';
+} from '../support/content/creation.ts';
+import { requirePeer, run, runSuccessfully } from '../support/peers.ts';
+import { attachmentTag } from '../support/release/attachments.ts';
+import { extraImage } from '../support/release/extraImage.ts';
 
 interface Metadata {
   formatVersion: number;
