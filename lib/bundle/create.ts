@@ -218,7 +218,8 @@ const advice: Partial<Record<ErrorCode, string>> = {
   'digest-mismatch': corrupt,
   'size-mismatch': corrupt,
   'not-found':
-    'Check the name. If it is right, the source lacks a part of the release: mirror it there again, or use another source.',
+    'Check the name. If it is right, the source lacks a part of the release: mirror it there again, or use ' +
+    'another source.',
   'not-writable': 'Choose another output folder, or make this one writable.',
   interrupted: 'Run the same command again: it resumes.',
   'too-large': 'This is not a release image. Check the name and the address of the registry.',

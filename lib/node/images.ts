@@ -236,7 +236,9 @@ async function syncMainStore({ host, main }: HostStorage, context: Context): Pro
   if (code !== 0) {
     const words = `the image store ${main.graphRoot} cannot be synced to disk: ${stderr.trim().slice(-1000)}`;
     throw new PluginError('command-failed', words, {
-      hint: 'A power failure may damage its images. Check the disk, and run the same command again: loaded images are skipped.',
+      hint:
+        'A power failure may damage its images. Check the disk, and run the same command again: loaded images ' +
+        'are skipped.',
     });
   }
 }

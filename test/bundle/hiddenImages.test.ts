@@ -8,7 +8,7 @@ import { openBundle } from '../../lib/bundle/open/open.ts';
 import { checkSigned, type SignedBundle } from '../../lib/bundle/open/signedBundle.ts';
 import { pushBundle } from '../../lib/bundle/push.ts';
 import { serveBundle } from '../../lib/bundle/serve.ts';
-import { verifyBundle, type VerifyReport } from '../../lib/bundle/verify/verify.ts';
+import { verifyBundle, type VerifyReport } from '../../lib/bundle/verify.ts';
 import { looksPacked } from '../../lib/content/archive/tarHeader.ts';
 import { mediaTypes, sumSizes } from '../../lib/content/oci/descriptor.ts';
 import { digestOf, hexOf, type Digest } from '../../lib/content/oci/reference.ts';

@@ -2,7 +2,7 @@ import { copyFile, mkdir, readdir, readFile, rm, symlink, truncate, writeFile } 
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import { openBundle } from '../../lib/bundle/open/open.ts';
-import { verifyBundle } from '../../lib/bundle/verify/verify.ts';
+import { verifyBundle } from '../../lib/bundle/verify.ts';
 import { volumeName } from '../../lib/content/archive/volumes.ts';
 import { Media, type MediaEvent } from '../../lib/node/media.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';

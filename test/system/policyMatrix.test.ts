@@ -5,7 +5,7 @@ import { createBundle } from '../../lib/bundle/create.ts';
 import { openLocalProvider } from '../../lib/bundle/create/releaseProvider.ts';
 import { identifyBundle } from '../../lib/bundle/open/identity.ts';
 import { openBundle } from '../../lib/bundle/open/open.ts';
-import { verifyBundle } from '../../lib/bundle/verify/verify.ts';
+import { verifyBundle } from '../../lib/bundle/verify.ts';
 import { digestOf, type Digest } from '../../lib/content/oci/reference.ts';
 import { Credentials } from '../../lib/content/registry/auth/credentials.ts';
 import { MirrorSets } from '../../lib/content/registry/mirrors.ts';

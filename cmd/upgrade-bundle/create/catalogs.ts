@@ -59,7 +59,8 @@ function notOperator(text: string, why: string): PluginError {
   return new PluginError('usage', `“${text}” is not an operator: ${why}`, {
     hint:
       'Give its package name (web-terminal), with a channel (web-terminal@fast), with the installed version ' +
-      '(web-terminal@fast:1.10.0), or with the versions to add (“web-terminal@fast:=1.10.0”, “web-terminal@fast:>=1.9.0 <1.11.0”).',
+      '(web-terminal@fast:1.10.0), or with the versions to add (“web-terminal@fast:=1.10.0”, ' +
+      '“web-terminal@fast:>=1.9.0 <1.11.0”).',
   });
 }
 

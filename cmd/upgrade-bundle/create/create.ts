@@ -44,9 +44,10 @@ import {
 /** `create`: creates a bundle of a release. */
 export const command = defineCommand({
   details:
-    'Finds the release by version and architecture, or by --release-image. The signatures are checked before large blobs are ' +
-    'fetched. An interrupted run resumes if the same command is run again. With --device, a finished bundle is written onto a ' +
-    'USB drive, which must be empty and not mounted. Everything is then read from the drive itself and verified.',
+    'Finds the release by version and architecture, or by --release-image. The signatures are checked before large ' +
+    'blobs are fetched. An interrupted run resumes if the same command is run again. With --device, a finished ' +
+    'bundle is written onto a USB drive, which must be empty and not mounted. Everything is then read from the drive ' +
+    'itself and verified.',
   positionals: createPositionals,
   options: createOptions,
   examples: [
@@ -61,7 +62,8 @@ export const command = defineCommand({
       'Create the smaller delta bundle upgrade-4.20.3-x86_64-from-4.20.2.tar',
     ],
     [
-      '--version=4.20.3 --output=. --catalog=registry.redhat.io/redhat/redhat-operator-index:v4.20 --operator=web-terminal@fast:1.10.0',
+      '--version=4.20.3 --output=. --catalog=registry.redhat.io/redhat/redhat-operator-index:v4.20 ' +
+        '--operator=web-terminal@fast:1.10.0',
       'Add an operator, with its updates since 1.10.0',
     ],
     [

@@ -39,8 +39,8 @@ export const createOptions = {
     alias: 'f',
     hiddenAlias: 'filename',
     describe:
-      'YAML file with options (kind BundleConfig, or ImageSetConfiguration of oc-mirror), - for the standard input; options on the ' +
-      'command line replace those in it',
+      'YAML file with options (kind BundleConfig, or ImageSetConfiguration of oc-mirror), - for the standard input; ' +
+      'options on the command line replace those in it',
     suggest: 'files',
     alsoTakes: 'stdin',
   },
@@ -93,14 +93,16 @@ export const createOptions = {
     for: {
       type: 'string',
       describe:
-        'Report of the site (preflight --export, or from a drive): leave out what its nodes have; with --catalog, update its operators',
+        'Report of the site (preflight --export, or from a drive): leave out what its nodes have; with ' +
+        '--catalog, update its operators',
       suggest: 'files',
     },
     'for-key': {
       type: 'string',
       needs: ['for'],
       describe:
-        'With --for: public key of the cluster, or an earlier preflight --export of it, that must have signed the report',
+        'With --for: public key of the cluster, or an earlier preflight --export of it, that must have signed ' +
+        'the report',
       suggest: 'paths',
     },
     'decryption-key': {

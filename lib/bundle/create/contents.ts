@@ -117,7 +117,9 @@ function orderContents(images: readonly BundleImage[], graphs: readonly ImageGra
     for (const child of blobsOf(graph.manifests.values())) {
       const blob = blobs.get(child.digest) ?? { descriptor: child, images: new Set() };
       if (blob.descriptor.size !== child.size) {
-        const message = `${image.name} (${formatReference(image.reference)}) gives ${child.digest} a size of ${child.size} bytes, another image ${blob.descriptor.size}`;
+        const message =
+          `${image.name} (${formatReference(image.reference)}) gives ${child.digest} a size of ${child.size} ` +
+          `bytes, another image ${blob.descriptor.size}`;
         throw new PluginError('invalid-manifest', message);
       }
       blobs.set(child.digest, blob);

@@ -11,7 +11,7 @@ import { readCurrentDigest } from '../open/sidecars.ts';
 import type { VerifyTrust } from '../open/signatureCheck.ts';
 import { checkSigned } from '../open/signedBundle.ts';
 import { describeVolumes } from '../open/split.ts';
-import { verifyBundle } from '../verify/verify.ts';
+import { verifyBundle } from '../verify.ts';
 import { type Base, listBlobs } from './base.ts';
 
 /** The content and the form that a finished bundle must have to be kept. */

@@ -64,7 +64,9 @@ export async function loadReleases(
   if (!first) throw new PluginError('internal', 'a bundle without a release');
   const other = others.find(({ release }) => release.arch !== first.release.arch);
   if (!other) return [first, ...others];
-  const architectures = `${first.release.version} is for ${first.release.arch}, and ${other.release.version} for ${other.release.arch}`;
+  const architectures =
+    `${first.release.version} is for ${first.release.arch}, and ${other.release.version} ` +
+    `for ${other.release.arch}`;
   throw new PluginError('usage', `the releases of a bundle have one architecture: ${architectures}`);
 }
 

@@ -62,7 +62,8 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
         {
           hint: isReadBeforePush(subject)
             ? pullHint
-            : `Use credentials for ${registry} with access to ${repository}, and check that its organization or project exists.`,
+            : `Use credentials for ${registry} with access to ${repository}, and check that its organization or ` +
+              'project exists.',
           settings: ['pullSecret'],
         },
       );
@@ -74,7 +75,9 @@ export function explainRegistryRefusal(subject: RequestSubject, reply: Reply): P
   }
   if (verb(method) === 'write' && isFull(status, quoted)) {
     return new PluginError('disk-full', `${whole} has no space for ${what}: it answered ${status}${quoted}`, {
-      hint: 'Free space at the registry or raise its quota, and run the same command again: what was copied stays, and is skipped.',
+      hint:
+        'Free space at the registry or raise its quota, and run the same command again: what was copied stays, ' +
+        'and is skipped.',
     });
   }
   if (refusesUploads(method, status)) {
@@ -128,8 +131,8 @@ function isReadBeforePush({ method, actions }: RequestSubject): boolean {
 }
 
 const pullHint =
-  'The user needs the rights to pull and to push there, because content that is there already is not sent again. In Amazon ' +
-  'ECR, pulling is ecr:BatchGetImage, ecr:GetDownloadUrlForLayer and ecr:BatchCheckLayerAvailability.';
+  'The user needs the rights to pull and to push there, because content that is there already is not sent again. In ' +
+  'Amazon ECR, pulling is ecr:BatchGetImage, ecr:GetDownloadUrlForLayer and ecr:BatchCheckLayerAvailability.';
 
 // Quay and Harbor answer 403 if a quota is exceeded.
 function isFull(status: number, words: string): boolean {
@@ -145,7 +148,9 @@ function refusesUploads(method: string, status: number): boolean {
 export function refuseEncoding({ registry, repository, what }: RequestSubject, headers: IncomingHttpHeaders): void {
   const encoding = headers['content-encoding'] ?? 'identity';
   if (encoding === 'identity') return;
-  const message = `${registry}/${repository}: ${what} was sent with the encoding ${encoding.slice(0, 50)}, which was not requested`;
+  const message =
+    `${registry}/${repository}: ${what} was sent with the encoding ${encoding.slice(0, 50)}, which was not ` +
+    'requested';
   throw new PluginError('server-error', message, { hint: 'A proxy may do that: bypass it with NO_PROXY.' });
 }
 

@@ -205,7 +205,9 @@ export class Registry implements ContentStore {
     if (reply.status < 400 || reply.status === 404) return reply.status < 400;
     const quoted = quoteBody(reply.body, reply.authorization);
     throw new PluginError('unsupported', `${this.name} does not delete images: it answered ${reply.status}${quoted}`, {
-      hint: 'It may be read-only, or its configuration must allow deletion (docker-registry: storage.delete.enabled: true).',
+      hint:
+        'It may be read-only, or its configuration must allow deletion (docker-registry: storage.delete.enabled: ' +
+        'true).',
     });
   }
 

@@ -89,7 +89,8 @@ export class Resumption {
     const message = `was interrupted after ${this.#offset} of ${this.#size} bytes${again ? ' each time' : ''}`;
     return new TransientError(again ? 'size-mismatch' : 'unreachable', this.#sentence(message), {
       hint: again
-        ? 'The registry, or a proxy in front of it, has only a part of it. Push the image again, or name another source.'
+        ? 'The registry, or a proxy in front of it, has only a part of it. Push the image again, or name another ' +
+          'source.'
         : 'Check the network, then run the same command again: it resumes where it stopped.',
       cause,
     });

@@ -221,7 +221,9 @@ export class Directory implements ContentStore, LocalContent {
       if ((error as NodeJS.ErrnoException).code === 'EINVAL') {
         const what = `the file system of ${this.name} cannot hold names such as sha256:<hex>`;
         throw new PluginError('not-writable', what, {
-          hint: 'FAT and exFAT allow no colons in names and no links. Use ext4 or XFS, or copy a bundle (one tar file) instead.',
+          hint:
+            'FAT and exFAT allow no colons in names and no links. Use ext4 or XFS, or copy a bundle (one tar ' +
+            'file) instead.',
           cause: error,
         });
       }

@@ -59,7 +59,9 @@ export function parseDestination(request: DestinationRequest): Destination {
   const { tag } = parseTarget('destination', fillIn(to, 'etcd', '4.12.4'), toDir, to);
   if (tag !== undefined && !isTemplate) {
     throw new PluginError('usage', `destination ${to} has a tag, but each image needs its own`, {
-      hint: `Give a repository without a tag, or a template such as ${to.slice(0, to.lastIndexOf(':'))}:\${version}-\${component}.`,
+      hint:
+        'Give a repository without a tag, or a template such ' +
+        `as ${to.slice(0, to.lastIndexOf(':'))}:\${version}-\${component}.`,
     });
   }
   return (name, release) => {

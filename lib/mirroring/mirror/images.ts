@@ -76,8 +76,8 @@ export function listMirrors(release: Release, destination: Destination, context:
     if (count <= 2) continue;
     context.log(
       'warn',
-      `each component has a repository of its own, so that ${source} gets ${count} mirrors: for each image, nodes try them one by ` +
-        'one. A destination without ${component} puts all images into one repository.',
+      `each component has a repository of its own, so that ${source} gets ${count} mirrors: for each image, ` +
+        'nodes try them one by one. A destination without ${component} puts all images into one repository.',
     );
   }
   return mirrored;
@@ -137,7 +137,9 @@ export async function describeUpdateService(
     return undefined;
   }
   if (formatPlace(destination('cli', release).place) === releases) {
-    const message = `the update service reads every image in ${releases}; a separate repository for the release image avoids that`;
+    const message =
+      `the update service reads every image in ${releases}; a separate repository for the release image avoids ` +
+      'that';
     context.log('warn', message);
   }
   return {
@@ -213,7 +215,9 @@ export async function importImages(
   const lines = remaining.map(({ tag, pullspec, problem }) => `  ${tag} (${pullspec}): ${problem}`);
   const what = `${remaining.length} of ${images.length} images could not be imported into ${request.stream}`;
   throw new PluginError('partial', new Lines(`${what}:`, ...lines), {
-    hint: 'The cluster itself fetches the images: it must reach the registry and have credentials for it in that namespace.',
+    hint:
+      'The cluster itself fetches the images: it must reach the registry and have credentials for it in that ' +
+      'namespace.',
   });
 }
 

@@ -155,6 +155,8 @@ export async function runPodman(
 
 function otherStore(why: string): PluginError {
   return new PluginError('unsupported', `images would not be loaded into the store of the node: ${why}`, {
-    hint: 'Set graphroot in /etc/containers/storage.conf, which all versions of the programs read, and no imagestore or other root in storage.conf.d or crio.conf.d.',
+    hint:
+      'Set graphroot in /etc/containers/storage.conf, which all versions of the programs read, and no imagestore ' +
+      'or other root in storage.conf.d or crio.conf.d.',
   });
 }

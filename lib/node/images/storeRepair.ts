@@ -106,5 +106,8 @@ export async function removeImages(
  */
 export function removalHint(images: readonly string[] | 'all'): string {
   const words = images === 'all' ? '--all' : images.map(shellWord).join(' ');
-  return `Drain the node, and run there: systemctl stop kubelet; crictl rmp --all --force; podman rmi --force ${words}. Load the bundle there, or leave that to the agent, and run: systemctl start kubelet`;
+  return (
+    'Drain the node, and run there: systemctl stop kubelet; crictl rmp --all --force; podman rmi --force ' +
+    `${words}. Load the bundle there, or leave that to the agent, and run: systemctl start kubelet`
+  );
 }

@@ -5,7 +5,7 @@ import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { checkSigned } from '../../../lib/bundle/open/signedBundle.ts';
 import { pushBundle } from '../../../lib/bundle/push.ts';
 import { serveBundle } from '../../../lib/bundle/serve.ts';
-import { verifyBundle } from '../../../lib/bundle/verify/verify.ts';
+import { verifyBundle } from '../../../lib/bundle/verify.ts';
 import { mediaTypes } from '../../../lib/content/oci/descriptor.ts';
 import { Directory } from '../../../lib/content/store/directory.ts';
 import { planImages, storeImagesOf } from '../../../lib/node/images/loadPlan.ts';

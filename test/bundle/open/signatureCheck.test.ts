@@ -5,7 +5,7 @@ import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { findRefusedImages } from '../../../lib/bundle/open/signatureCheck.ts';
 import { checkSigned } from '../../../lib/bundle/open/signedBundle.ts';
-import { verifyBundle } from '../../../lib/bundle/verify/verify.ts';
+import { verifyBundle } from '../../../lib/bundle/verify.ts';
 import { releaseRepository } from '../../../lib/content/store/directory.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';

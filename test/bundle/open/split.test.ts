@@ -6,7 +6,7 @@ import { verdictOf } from '../../../cmd/upgrade-bundle/report/verdict.ts';
 import type { BundleMetadata } from '../../../lib/bundle/metadata/metadata.ts';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { findSplit } from '../../../lib/bundle/open/split.ts';
-import { verifyBundle, type VerifyReport } from '../../../lib/bundle/verify/verify.ts';
+import { verifyBundle, type VerifyReport } from '../../../lib/bundle/verify.ts';
 import { volumeName } from '../../../lib/content/archive/volumes.ts';
 import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { readContent } from '../../../lib/content/store/store.ts';

@@ -4,7 +4,7 @@ import { expect } from 'chai';
 import { metadataPath } from '../../../lib/bundle/metadata/metadata.ts';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { openRemoteTar } from '../../../lib/bundle/open/openTar.ts';
-import { verifyBundle, type VerifyReport } from '../../../lib/bundle/verify/verify.ts';
+import { verifyBundle, type VerifyReport } from '../../../lib/bundle/verify.ts';
 import { Archive, type ArchiveFile } from '../../../lib/content/archive/archive.ts';
 import { endSize, roundToBlock } from '../../../lib/content/archive/tarLayout.ts';
 import { digestOf } from '../../../lib/content/oci/reference.ts';

@@ -2,7 +2,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
-import { verifyBundle, type VerifyReport } from '../../../lib/bundle/verify/verify.ts';
+import { verifyBundle, type VerifyReport } from '../../../lib/bundle/verify.ts';
 import { Archive } from '../../../lib/content/archive/archive.ts';
 import { rewrite } from '../../support/archive/repack.ts';
 import { tarAttacks } from '../../support/archive/tarAttacks.ts';

@@ -4,7 +4,7 @@ import { expect } from 'chai';
 import { parse } from 'yaml';
 import type { CreateResult } from '../../../lib/bundle/create.ts';
 import type { ReleaseInspection } from '../../../lib/bundle/inspect/release.ts';
-import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
+import type { VerifyReport } from '../../../lib/bundle/verify.ts';
 import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { openWorkshop } from '../../support/content/creation.ts';

@@ -5,7 +5,7 @@ import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
 import { expect } from 'chai';
 import { formatMetadata, metadataPath } from '../../../lib/bundle/metadata/metadata.ts';
-import type { VerifyReport } from '../../../lib/bundle/verify/verify.ts';
+import type { VerifyReport } from '../../../lib/bundle/verify.ts';
 import { layOutTar } from '../../../lib/content/archive/tarLayout.ts';
 import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { rewrite } from '../../support/archive/repack.ts';

@@ -2,7 +2,7 @@ import { mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
-import { verifyBundle } from '../../../lib/bundle/verify/verify.ts';
+import { verifyBundle } from '../../../lib/bundle/verify.ts';
 import { isPluginError } from '../../../lib/errors.ts';
 import { Media } from '../../../lib/node/media.ts';
 import { readReports, type Region } from '../../../lib/node/media/reportRegion.ts';

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import * as openpgp from 'openpgp';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
-import { verifyBundle } from '../../../lib/bundle/verify/verify.ts';
+import { verifyBundle } from '../../../lib/bundle/verify.ts';
 import type { UpdateReport } from '../../../lib/config/updateReport.ts';
 import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { readEncryptionKey } from '../../../lib/release/signature/encryption.ts';

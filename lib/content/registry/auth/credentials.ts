@@ -242,7 +242,9 @@ function readEntry(entry: Record<string, unknown>, name: string, file: Credentia
 
 function unusable(path: string, why: string, cause?: unknown): PluginError {
   return new PluginError('bad-credentials-file', `the credentials file ${path} ${why}`, {
-    hint: 'It should be a pull secret as downloaded from Red Hat, or a file that `podman login` or `docker login` wrote.',
+    hint:
+      'It should be a pull secret as downloaded from Red Hat, or a file that `podman login` or `docker login` ' +
+      'wrote.',
     cause,
   });
 }

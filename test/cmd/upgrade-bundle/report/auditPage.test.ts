@@ -5,7 +5,7 @@ import { formatAudit } from '../../../../cmd/upgrade-bundle/report/auditPage.ts'
 import { formatVerified, toPlainVerified } from '../../../../cmd/upgrade-bundle/verify.ts';
 import { addBases } from '../../../../lib/bundle/open/deltaBase.ts';
 import { openBundle } from '../../../../lib/bundle/open/open.ts';
-import { verifyBundle, type VerifyReport } from '../../../../lib/bundle/verify/verify.ts';
+import { verifyBundle, type VerifyReport } from '../../../../lib/bundle/verify.ts';
 import { releaseRepository } from '../../../../lib/content/store/directory.ts';
 import { makeBundle, type TestBundle } from '../../../support/content/bundle.ts';
 import { makeContext } from '../../../support/context.ts';
