@@ -31,11 +31,11 @@ export {
   checkLock,
   hideMachine,
   identifyProcess,
+  processIdentity,
   processState,
   readBoot,
   readHolder,
   takeLock,
-  type ProcessIdentity,
 } from './files/lock.ts';
 export { OpenedFolder, RootFolder } from './files/rootFolder.ts';
 export { decodeText, openRegular, readPem, readSmallFile, readSmallInput, readWhole } from './files/smallFile.ts';

@@ -8,7 +8,8 @@ import { describeWriteError } from './disk.ts';
 import { ignoreMissing } from './fileRange.ts';
 import { openRegular, readWhole } from './smallFile.ts';
 
-const identity = object({
+/** The statement of a process, in a form that other processes and machines can read. */
+export const processIdentity = object({
   /** The machine or container. Another one may have the same host name. */
   host: text(),
   /** The current boot and the process namespace; '' if unknown. */
@@ -18,8 +19,8 @@ const identity = object({
   started: text(),
 });
 
-/** A process, in a form that other processes and machines can read. */
-export type ProcessIdentity = Static<typeof identity>;
+/** See `processIdentity`. */
+export type ProcessIdentity = Static<typeof processIdentity>;
 
 /**
  * Takes a lock file for this process, until it is disposed. Takes over a lock whose process has
@@ -99,7 +100,7 @@ function stateOf(content: string): ReturnType<typeof processState> {
 function parseIdentity(content: string): ProcessIdentity | undefined {
   try {
     const value: unknown = JSON.parse(content);
-    return matches(identity, value) ? value : undefined;
+    return matches(processIdentity, value) ? value : undefined;
   } catch {
     return undefined;
   }

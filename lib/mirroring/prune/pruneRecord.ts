@@ -1,6 +1,6 @@
 import { hostname } from 'node:os';
 import { Readable } from 'node:stream';
-import { hideMachine, identifyProcess, processState, type ProcessIdentity } from '#content/files';
+import { hideMachine, identifyProcess, processIdentity, processState } from '#content/files';
 import {
   mediaTypes,
   parseManifest,
@@ -9,25 +9,25 @@ import {
   digestOf,
   isDigest,
   type Digest,
-  parseJson,
+  parseJsonIfValid,
 } from '#content/oci';
-import { type RemovedContent, readContent, type ContentSource, type ContentStore } from '#content/store';
+import { readContent, type ContentSource, type ContentStore } from '#content/store';
 import { ignoring, isPluginError, PluginError } from '#errors';
-import { fieldsOf, textsOf, type Fields } from '#fields';
+import { list, matches, object, optional, text, type Static } from '#schema';
+
+const digest = text<Digest>({ where: isDigest });
+
+const pruneRecord = object({
+  releases: list(text()),
+  tags: list(text()),
+  manifests: list(digest),
+  blobs: list(digest),
+  /** The run, so that others do not take its record over while it works. A directory has a lock instead. */
+  run: optional(object({ host: text(), began: text(), process: processIdentity })),
+});
 
 /** What a run removes from one repository. */
-export interface PruneRecord extends RemovedContent {
-  readonly releases: readonly string[];
-  /** The run; undefined in a directory, which has a lock. */
-  readonly run?: PruneRun;
-}
-
-/** A run, so that others do not take its record over while it works. */
-interface PruneRun {
-  readonly host: string;
-  readonly began: string;
-  readonly process: ProcessIdentity;
-}
+export type PruneRecord = Static<typeof pruneRecord>;
 
 /** A record at a target, with its tag and all its content, its manifest first. */
 export interface StoredRecord extends PruneRecord {
@@ -41,7 +41,7 @@ const recordType = 'application/vnd.oc-disconnected.prune.v1+json';
 const tagPrefix = 'prune-unfinished-';
 
 /** Returns the host, the start and the process of this run, for the records that it writes. */
-export function describeRun(): PruneRun {
+export function describeRun(): NonNullable<PruneRecord['run']> {
   return {
     host: hostname(),
     began: new Date().toISOString().slice(0, 19) + 'Z',
@@ -127,36 +127,17 @@ async function readOne(
   const manifest = parseManifest(await readContent(store, root), `${tag} in ${store.name}`);
   const [layer] = manifest.layers;
   if (!layer || !isRecord(manifest)) return undefined;
-  const fields = parseRecord(await readContent(store, layer, recordLimit), `${tag} in ${store.name}`);
+  const record = parseRecord(await readContent(store, layer, recordLimit), `${tag} in ${store.name}`);
   const config = manifest.config ? [manifest.config.digest] : [];
-  return {
-    tag,
-    content: [digest, layer.digest, ...config],
-    releases: textsOf(fields['releases']),
-    tags: textsOf(fields['tags']),
-    manifests: textsOf(fields['manifests']).filter(isDigest),
-    blobs: textsOf(fields['blobs']).filter(isDigest),
-    run: readRun(fields['run']),
-  };
+  return { ...record, tag, content: [digest, layer.digest, ...config] };
 }
 
-function parseRecord(bytes: Buffer, where: string): Fields {
-  try {
-    return fieldsOf(parseJson(bytes.toString()));
-  } catch (cause) {
-    throw new PluginError('invalid-file', `the record of a prune run, ${where}, is not JSON`, {
-      hint: 'Remove that tag from the registry, and prune again.',
-      cause,
-    });
-  }
-}
-
-function readRun(value: unknown): PruneRun | undefined {
-  if (value === undefined) return undefined;
-  const { host, began, process } = fieldsOf(value);
-  const { host: machine, kernel, pid, started } = fieldsOf(process);
-  const identity = { host: String(machine), kernel: String(kernel), pid: Number(pid), started: String(started) };
-  return { host: String(host), began: String(began), process: identity };
+function parseRecord(bytes: Buffer, where: string): PruneRecord {
+  const record = parseJsonIfValid(bytes.toString());
+  if (matches(pruneRecord, record)) return record;
+  throw new PluginError('invalid-file', `the record of a prune run, ${where}, is malformed`, {
+    hint: 'Remove that tag from the registry, and prune again.',
+  });
 }
 
 function tagOf(digest: Digest): string {
