@@ -1,12 +1,9 @@
 import { cp, readdir, rm, writeFile } from 'node:fs/promises';
 import { expect } from 'chai';
 import { type Digest, digestIn } from '../../../lib/content/oci/reference.ts';
-import { Directory, releaseRepository } from '../../../lib/content/store/directory.ts';
-import { writeRecord } from '../../../lib/mirroring/prune/pruneRecord.ts';
 import { startApiServer } from '../../fakes/kubernetes/apiServer.ts';
 import { startRegistry } from '../../fakes/registry/registry.ts';
 import { addRelease, openWorkshop, runExecutable, runProgram, type Workshop } from '../../support/content/creation.ts';
-import { makeContext } from '../../support/context.ts';
 import { startDockerRegistry, useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { makeKubeconfigFolder } from '../../support/kubeconfig.ts';
 import { requirePeer, runSuccessfully } from '../../support/peers.ts';
@@ -57,17 +54,6 @@ describe('oc adm-release-mirror-config prune', function () {
     attachmentTag(digest),
     ...[...images.keys()].map((name) => `${tag}-${name}`),
   ];
-
-  it('removes the record of a killed run that has no tag left', async () => {
-    const list = async (): Promise<string[]> =>
-      (await readdir(mirroring.path('mirror', 'v2'), { recursive: true })).sort();
-    const before = await list();
-    const store = new Directory(mirroring.path('mirror'), releaseRepository, {}, makeContext());
-    const { tag } = await writeRecord(store, { releases: [old.tag], tags: [], manifests: [], blobs: [] });
-    await rm(mirroring.path('mirror', store.name.slice(store.root.length + 1), 'manifests', tag));
-    await succeed('--to-dir=mirror', '--keep=4.12.3,4.12.4', '--yes');
-    expect(await list()).to.deep.equal(before);
-  });
 
   it('removes the releases that are not kept from a registry, with their signatures, and nothing else', async () => {
     const to = `${site.host}/site/release`;
@@ -167,35 +153,12 @@ describe('oc adm-release-mirror-config prune', function () {
     expect(verified.code, verified.stdout + verified.stderr).to.equal(0);
   });
 
-  it('finds the repositories of ${version}, and removes mirror sets that lead nowhere', async () => {
-    const to = `--to=${site.host}/each/\${version}`;
-    await mirroring.succeed([to, '--config-to-dir=config'], both());
-    expect(await readdir(mirroring.path('config/mirrors'))).to.have.length(2);
-    const done = await succeed(to, '--config-to-dir=config', '--keep=4.12.4-x86_64', '--yes');
-    expect(done.files.filter((path) => path.includes('mirrors/'))).to.have.length(1);
-    expect(await readdir(mirroring.path('config/mirrors'))).to.have.length(1);
-    expect(await readdir(mirroring.path('config/signature/sha256'))).to.have.length(1);
-    await pullWhole(`${site.host}/each/4.12.4:${workshop.release.tag}`, mirroring.path('copy'));
-  });
-
   it('refuses to keep a release that is not there, and to keep none', async () => {
     const missing = await prune('--to-dir=mirror', '--keep=4.12.9', '--yes');
     expect(missing.code).to.equal(1);
     expect(missing.stderr).to.match(/has no release 4\.12\.9 to keep\nhint: It has 4\.12\.3-x86_64, 4\.12\.4-x86_64/);
     expect((await prune('--to-dir=mirror')).code).to.equal(2);
     expect((await prune('--keep=4.12.4')).code).to.equal(2);
-  });
-
-  it('keeps a release whose payload cannot be read, and its images', async () => {
-    const payload = JSON.parse(
-      String(workshop.registry.content.repositories.get(old.releaseRepository)?.manifests.get(old.digest)?.bytes),
-    ) as { layers: { digest: string }[] };
-    const layer = payload.layers.at(-1)?.digest ?? '';
-    await writeFile(mirroring.path('mirror/v2/openshift/release/blobs', layer), 'x');
-    const done = await succeed('--to-dir=mirror', '--keep=4.12.4', '--yes');
-    expect(done.repositories[0]?.manifests).to.deep.equal([]);
-    expect([...(await readTagLinks(mirroring.path('mirror'))).keys()]).to.include.members(tagsOf(old));
-    expect((await prune('--to-dir=mirror', '--keep=4.12.3')).stderr).to.contain('cannot be read');
   });
 
   describe('with a cluster', () => {

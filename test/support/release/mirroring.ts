@@ -1,9 +1,11 @@
 import { readdir, readlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
+import { type Digest, isDigest } from '../../../lib/content/oci/reference.ts';
 import { runExecutable, startExecutable, type Running, type Workshop } from '../content/creation.ts';
 import { runSuccessfully } from '../peers.ts';
 import type { Execution } from '../program/execution.ts';
+import type { TestRelease } from './release.ts';
 
 /**
  * Runs `oc adm-release-mirror-config` in a workshop’s folder, for its release and with its key, and with further
@@ -75,4 +77,28 @@ export async function listTags(repository: string): Promise<string[]> {
 export async function pullWhole(image: string, folder: string): Promise<void> {
   const options = ['--all', '--preserve-digests', '--src-tls-verify=false'];
   await runSuccessfully('skopeo', ['copy', ...options, `docker://${image}`, `dir:${folder}`]);
+}
+
+/**
+ * Returns the tags of a mirrored release in one repository: of the release, its components and its sigstore signatures.
+ */
+export function mirrorTagsOf(release: TestRelease): string[] {
+  const attached = [...release.content.repositories.values()].flatMap(({ tags }) => [...tags.keys()]);
+  return [
+    release.tag,
+    ...[...release.images.keys()].map((name) => `${release.tag}-${name}`),
+    ...attached.filter((tag) => tag.endsWith('.sig')),
+  ];
+}
+
+/** Returns a layer of one component that no other image has. */
+export function ownLayerOf({ content, images, componentRepository }: TestRelease, name: string): Digest {
+  const layers = (digest: string): string[] => {
+    const { bytes } = content.repositories.get(componentRepository)?.manifests.get(digest) ?? {};
+    return (JSON.parse(String(bytes)) as { layers: { digest: string }[] }).layers.map((layer) => layer.digest);
+  };
+  const others = [...images.values()].filter((image) => image.name !== name).flatMap(({ digest }) => layers(digest));
+  const own = layers(images.get(name)?.digest ?? '').find((layer) => !others.includes(layer));
+  if (own === undefined || !isDigest(own)) throw new Error(`${name} shares all its layers`);
+  return own;
 }

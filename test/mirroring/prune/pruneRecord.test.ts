@@ -1,11 +1,11 @@
-import { readdir } from 'node:fs/promises';
+import { readdir, rm } from 'node:fs/promises';
 import { expect } from 'chai';
 import { openAccess } from '../../../cmd/cli/access.ts';
 import { takeLock } from '../../../lib/content/files/lock.ts';
 import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { Registries } from '../../../lib/content/registry/registries.ts';
+import { Directory, releaseRepository } from '../../../lib/content/store/directory.ts';
 import { writeRecord } from '../../../lib/mirroring/prune/pruneRecord.ts';
-import { startRegistry } from '../../fakes/registry/registry.ts';
 import { startChangeProxy } from '../../support/changeProxy.ts';
 import { addRelease, openWorkshop, runExecutable, runProgram, type Workshop } from '../../support/content/creation.ts';
 import { makeContext } from '../../support/context.ts';
@@ -14,9 +14,8 @@ import { requirePeer } from '../../support/peers.ts';
 import type { Execution } from '../../support/program/execution.ts';
 import { listTags, Mirroring, pullWhole } from '../../support/release/mirroring.ts';
 import type { TestRelease } from '../../support/release/release.ts';
-import { until } from '../../support/until.ts';
 
-describe('oc adm-release-mirror-config prune, beside other runs', function () {
+describe('the record of a prune run', function () {
   requirePeer(this, 'docker-registry', 'skopeo');
   let workshop: Workshop;
   let mirroring: Mirroring;
@@ -135,37 +134,15 @@ describe('oc adm-release-mirror-config prune, beside other runs', function () {
     expect(left).to.include.members(own).and.not.include(old.tag);
   });
 
-  it('does not tag a release if an image of it was removed meanwhile, and mirrors it completely the next time', async () => {
-    await mirroring.succeed([to()], old.pullspec);
-    const { tag: release, images } = workshop.release;
-    const url = `${site.url}/v2/${repository}/manifests`;
-    let removed: number | undefined;
-    const proxy = await startChangeProxy(site.host, async (method, path) => {
-      if (method !== 'PUT' || !path.endsWith(`${release}-cli`)) return;
-      await until(async () => (await fetch(`${url}/${release}-etcd`, { method: 'HEAD' })).ok);
-      removed = (await fetch(`${url}/${images.get('etcd')?.digest ?? ''}`, { method: 'DELETE' })).status;
-    });
-    await expectRefused(mirroring.run([to(proxy.host)]), `of etcd, and does not have it any more`);
-    await proxy.stop();
-    expect(removed).to.equal(202);
-    expect(await listTags(`${site.host}/${repository}`)).not.to.include(release);
-    await mirroring.succeed([to()]);
-    for (const name of [release, `${release}-etcd`]) {
-      await pullWhole(`${site.host}/${repository}:${name}`, mirroring.path(`copy-${name}`));
-    }
-  });
-
-  it('completes a manifest list of which the registry lacks an image', async () => {
-    await using other = await openWorkshop({
-      release: { arch: 'multi', components: ['etcd'], layers: 1, baseLayers: 1, attachments: () => false },
-    });
-    await using lax = await startRegistry();
-    const mirror = (): Promise<string> => new Mirroring(other).succeed([`--to=${lax.host}/site/release`]);
-    await mirror();
-    const [child = digestOf('')] = other.release.children;
-    const manifests = lax.content.repositories.get('site/release')?.manifests as Map<string, object> | undefined;
-    expect(manifests?.delete(child)).to.equal(true);
-    await mirror();
-    expect(manifests?.has(child)).to.equal(true);
+  it('is removed if its run was killed and left no tag', async () => {
+    await mirroring.succeed(['--to-dir=killed'], both());
+    const list = async (): Promise<string[]> =>
+      (await readdir(mirroring.path('killed', 'v2'), { recursive: true })).sort();
+    const before = await list();
+    const store = new Directory(mirroring.path('killed'), releaseRepository, {}, makeContext());
+    const { tag: own } = await writeRecord(store, { releases: [old.tag], tags: [], manifests: [], blobs: [] });
+    await rm(mirroring.path('killed', store.name.slice(store.root.length + 1), 'manifests', own));
+    expect((await prune('--to-dir=killed', '--keep=4.12.3,4.12.4')).code).to.equal(0);
+    expect(await list()).to.deep.equal(before);
   });
 });

@@ -1,6 +1,8 @@
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { expect } from 'chai';
+import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { startRegistry } from '../../fakes/registry/registry.ts';
+import { startChangeProxy } from '../../support/changeProxy.ts';
 import { addRelease, openWorkshop, runExecutable, type Workshop } from '../../support/content/creation.ts';
 import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer } from '../../support/peers.ts';
@@ -16,7 +18,7 @@ interface Pruned {
   readonly bytes: number;
 }
 
-describe('oc adm-release-mirror-config prune, of releases in all their forms', function () {
+describe('pruneTarget', function () {
   requirePeer(this, 'docker-registry', 'skopeo');
   let workshop: Workshop;
   let mirroring: Mirroring;
@@ -200,5 +202,29 @@ describe('oc adm-release-mirror-config prune, of releases in all their forms', f
     expect(await read('additional-images.json')).to.deep.equal([`${other?.tagged ?? ''}@${other?.digest ?? ''}`]);
     expect(Object.keys(await read('release-repositories.json'))).to.deep.equal([workshop.release.digest]);
     expect((await filesOf('mirror')).join()).not.to.contain(tool?.digest);
+  });
+
+  it('fails if another program tags an image while releases are removed', async () => {
+    await open();
+    const to = 'busy/release';
+    await mirroring.succeed([`--to=${site.host}/${to}`], both());
+    const { digest } = workshop.release;
+    const url = `${site.url}/v2/${to}/manifests`;
+    const reply = await fetch(`${url}/${digest}`, {
+      headers: { accept: 'application/vnd.docker.distribution.manifest.v2+json' },
+    });
+    const manifest = await reply.text();
+    let tagged: number | undefined;
+    await using proxy = await startChangeProxy(site.host, async (method, path) => {
+      // The planning asks for the removal of an image that does not exist.
+      if (method !== 'DELETE' || path.endsWith(digestOf('no image')) || tagged !== undefined) return;
+      const type = { 'content-type': reply.headers.get('content-type') ?? '' };
+      tagged = (await fetch(`${url}/late`, { method: 'PUT', headers: type, body: manifest })).status;
+    });
+    const args = ['prune', '--insecure', `--to=${proxy.host}/${to}`, '--keep=4.12.4', '--yes'];
+    const { code, stderr } = await runExecutable('oc-adm_release_mirror_config', workshop.folder, args);
+    expect(tagged).to.equal(201);
+    expect(code).to.equal(1);
+    expect(stderr).to.match(/got the new tag late while releases were removed\nhint: Mirror that image again/);
   });
 });

@@ -1,9 +1,38 @@
+import { readFile } from 'node:fs/promises';
 import { expect } from 'chai';
-import { openWorkshop, type ProgramOptions, type Workshop } from '../../support/content/creation.ts';
+import { hexOf } from '../../../lib/content/oci/reference.ts';
+import { type Workshop, openWorkshop, type ProgramOptions } from '../../support/content/creation.ts';
 import { Mirroring, readTagLinks } from '../../support/release/mirroring.ts';
+import { type MirrorSite, openMirrorSite } from '../../support/release/mirrorSite.ts';
 import { buildRelease } from '../../support/release/release.ts';
 
-describe('oc adm-release-mirror-config --channel', () => {
+describe('readClusterUpdates', () => {
+  let site: MirrorSite;
+  afterEach(() => site.close());
+
+  it('finds the image of a version by the updates of the cluster, or by a graph', async () => {
+    site = await openMirrorSite();
+    const { workshop, mirroring, server, kubeconfig } = site;
+    const { release, signatures } = workshop;
+    const version = server.find('config.openshift.io/v1', 'ClusterVersion', 'version');
+    const status = { availableUpdates: [{ version: release.version, image: release.pullspec }] };
+    server.put({ ...version, metadata: { name: 'version' }, status });
+    await mirroring.succeed(['--config-to-dir=known', kubeconfig], release.version);
+    const graph = { nodes: [{ version: release.version, payload: release.pullspec }], edges: [] };
+    (signatures.files as Map<string, string>).set('/graph', JSON.stringify(graph));
+    await mirroring.succeed(['--config-to-dir=graph', `--graph-url=${signatures.url}/graph`], release.version);
+    const file = `signature/sha256/${hexOf(release.digest).slice(0, 16)}.yaml`;
+    for (const folder of ['known', 'graph']) {
+      expect(await readFile(mirroring.path(folder, file), 'utf8')).to.contain(`sha256-${hexOf(release.digest)}`);
+    }
+    const stderr = await mirroring.fail(['--to-dir=mirror', `--graph-url=${signatures.url}/graph`], 1, '4.12.5');
+    expect(stderr)
+      .to.match(/no release 4\.12\.5/)
+      .and.contain('4.12.4');
+  });
+});
+
+describe('listReleases', () => {
   let workshop: Workshop;
   let mirroring: Mirroring;
   let graph: string;

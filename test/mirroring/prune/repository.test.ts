@@ -1,4 +1,4 @@
-import { cp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { cp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { digestOf, digestIn } from '../../../lib/content/oci/reference.ts';
@@ -7,13 +7,10 @@ import { addRelease, openWorkshop, runExecutable, type Workshop } from '../../su
 import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer } from '../../support/peers.ts';
 import type { Execution } from '../../support/program/execution.ts';
-import { Mirroring, readTagLinks } from '../../support/release/mirroring.ts';
+import { Mirroring } from '../../support/release/mirroring.ts';
 import type { TestRelease } from '../../support/release/release.ts';
 
-const manifestTypes =
-  'application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json';
-
-describe('oc adm-release-mirror-config prune, with targets that are damaged, shared or unwilling', function () {
+describe('PrunedRepository', function () {
   requirePeer(this, 'docker-registry');
   let workshop: Workshop;
   let mirroring: Mirroring;
@@ -43,35 +40,6 @@ describe('oc adm-release-mirror-config prune, with targets that are damaged, sha
     const { code, stdout, stderr } = await prune(`--to=${proxy.host}/${to}`, '--keep=4.12.4', '--yes');
     expect(code, stdout).to.equal(1);
     expect(stderr).to.contain(`still has ${old.digest}, although it answered that it deleted it`);
-  });
-
-  it('fails if another program tags an image while releases are removed', async () => {
-    const to = 'busy';
-    await site.addTo(to, 'both');
-    const { digest } = workshop.release;
-    const url = `${site.url}/v2/${to}/manifests`;
-    const reply = await fetch(`${url}/${digest}`, { headers: { accept: manifestTypes } });
-    const manifest = await reply.text();
-    let tagged: number | undefined;
-    await using proxy = await startChangeProxy(site.host, async (method, path) => {
-      // The planning asks for the removal of an image that does not exist.
-      if (method !== 'DELETE' || path.endsWith(digestOf('no image')) || tagged !== undefined) return;
-      const type = { 'content-type': reply.headers.get('content-type') ?? '' };
-      tagged = (await fetch(`${url}/late`, { method: 'PUT', headers: type, body: manifest })).status;
-    });
-    const { code, stderr } = await prune(`--to=${proxy.host}/${to}`, '--keep=4.12.4', '--yes');
-    expect(tagged).to.equal(201);
-    expect(code).to.equal(1);
-    expect(stderr).to.match(/got the new tag late while releases were removed\nhint: Mirror that image again/);
-  });
-
-  it('keeps a release that another tag refers to', async () => {
-    const before = [...(await readTagLinks(mirroring.path('mirror'))).keys()];
-    const folder = mirroring.path('mirror/v2/openshift/release/manifests');
-    await symlink(old.digest, join(folder, 'stable'));
-    const plan = await prune('--to-dir=mirror', '--keep=4.12.4', '--yes');
-    expect(plan.stdout).to.match(/^4\.12\.3-x86_64 +3 +keep: the tag stable refers to it too$/m);
-    expect([...(await readTagLinks(mirroring.path('mirror'))).keys()]).to.have.members([...before, 'stable']);
   });
 
   it('keeps the blobs of images without a tag in a directory', async () => {
