@@ -3,7 +3,36 @@ import { parseReference, repositoryIn } from '../../../lib/content/oci/reference
 import { runPreflight } from '../../../lib/readiness/preflight/preflight.ts';
 import { hasMirrors, mirrorSetsOf, surveyCluster } from '../../../lib/readiness/preflight/survey.ts';
 import { furnish, platformImage } from '../../fakes/cluster/site.ts';
+import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
+import { failureOf } from '../../support/program/failure.ts';
+import { PreflightSite, plan } from '../../support/release/preflightSite.ts';
+
+describe('surveyCluster', () => {
+  const site = new PreflightSite();
+  const { start, run, find, messageOf } = site;
+  afterEach(() => site.close());
+
+  it('continues without the objects that it may not read, and reports them', async () => {
+    const allow = ({ resource, verb }: Attempt) =>
+      !['machineconfigpools', 'nodes/proxy'].includes(resource) && !(resource === 'pods' && verb === 'create');
+    await start({ tokens: new Map([['t', 'bob']]), allow });
+    expect(await find(plan)).to.deep.equal([
+      'warning rights machineconfigpool/',
+      ...['master-0', 'worker-0', 'worker-1'].map((name) => `info space node/${name}`),
+      'info pull-policy pod/*',
+      'info rights node/',
+    ]);
+    expect(await messageOf('warning rights machineconfigpool/')).to.equal(
+      'you may not list machineconfigpools.machineconfiguration.openshift.io: nothing is known about them',
+    );
+    expect(await messageOf('info rights node/')).to.equal(
+      'you may not get nodes --subresource=proxy: the free space of nodes is unknown',
+    );
+    await start({ tokens: new Map([['t', 'bob']]), allow: ({ resource }) => resource !== 'clusterversions' });
+    expect((await failureOf(run(), 'denied')).message).to.contain('list clusterversions.config.openshift.io');
+  });
+});
 
 const image = platformImage('a');
 const internal = 'api-int.site.example.com:22625/openshift/release';
