@@ -168,6 +168,25 @@ describe('drills', () => {
       expect(node.has('drill')).to.equal(true);
     });
 
+    it('leaves nothing behind if the node cannot start it', async () => {
+      await node.break('short');
+      await failureOf(drill(), 'command-failed');
+      expectClean();
+      expect(annotations()).to.deep.equal({});
+    });
+
+    it('changes nothing if the user lacks a right', async () => {
+      await using other = await startCluster({
+        openshift: '4.19.3',
+        tokens: new Map([['t', 'bob']]),
+        allow: ({ resource }) => resource !== 'pods/exec',
+      });
+      furnish(other.server);
+      const denied = drillNode(other.cluster, name, options, other.context);
+      expect((await failureOf(denied, 'denied')).message).to.contain('create pods --subresource=exec');
+      expect(node.has('drill')).to.equal(false);
+    });
+
     /** Boots the node as its kubelet reports it, and moves its evicted pods to another node. */
     const reboot = async (): Promise<void> => {
       await until(() => !connected.server.find('v1', 'Pod', 'router-1', 'openshift-ingress'));

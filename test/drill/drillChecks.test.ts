@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import type { StoredObject } from '../../lib/cluster/objects/storedObject.ts';
-import { checkDrain, checkNodes } from '../../lib/drill/drillChecks.ts';
+import { checkDrain, checkNodes, DrillReport } from '../../lib/drill/drillChecks.ts';
 import { readDrillPods } from '../../lib/drill/drillPods.ts';
 import { runningDrillAnnotation } from '../../lib/readiness/preflight/drillRecord.ts';
 import { node, pod } from '../fakes/cluster/site.ts';
@@ -41,6 +41,10 @@ describe('checkNodes', () => {
     };
     expect(check('master-0', masters(3), [sick])).to.equal('the control plane is not healthy: master-2');
     expect(check('master-0', masters(2))).to.equal('etcd needs 2 of 2 members, and 1 are left without master-0');
+  });
+
+  it('refuses a control plane node beside an unhealthy one, even if a quorum would be left', () => {
+    expect(check('master-0', masters(5, 1))).to.equal('the control plane is not healthy: master-1');
   });
 
   it('passes one of two control plane nodes with fencing, or with an arbiter', () => {
@@ -116,7 +120,57 @@ describe('checkDrain', () => {
     const listed = { matchExpressions: [{ key: 'app', operator: 'In', values: ['x', 'z'] }] };
     expect(check([budget(0, listed)])).to.contain('shop/web-1');
     expect(check([budget(0, { matchExpressions: [{ key: 'app', operator: 'NotIn', values: ['x'] }] })])).to.equal('');
+    const machine = readDrillPods([ready(pod('vm', 'shop', {}, 'VirtualMachineInstance/vm'))], 'worker-0');
+    expect(check([budget(0, { matchLabels: { app: 'x' } })], machine)).to.equal('');
     const bare = readDrillPods([ready(pod('tool', 'shop'))], 'worker-0');
     expect(check([], bare)).to.equal('nothing would create these pods again: shop/tool');
+  });
+});
+
+describe('DrillReport', () => {
+  const spec = { containers: ['a', 'b'].map((name) => ({ name, image: `quay.io/x/${name}:1` })) };
+  const web = ready(pod('web-1', 'shop', spec, 'ReplicaSet/web'));
+  const dns = ready(pod('dns-1', 'x', { containers: [{ name: 'd', image: 'r.test/d:1' }] }, 'DaemonSet/dns'));
+  const down = (object: StoredObject): StoredObject => ready(object, '', { conditions: [], phase: 'Pending' });
+  const expectation = { reboot: false, drained: false };
+  const make = (): DrillReport => new DrillReport(readDrillPods([web, dns], 'worker-0'));
+
+  it('misses pods until they run, and again if they crash', () => {
+    const report = make();
+    report.begin();
+    expect(report.missing.map(({ name }) => name)).to.deep.equal(['web-1', 'dns-1']);
+    report.note([web, dns], 'worker-0', expectation);
+    expect(report.missing).to.deep.equal([]);
+    report.note([down(web), dns], 'worker-0', expectation);
+    expect(report.missing.map(({ name }) => name)).to.deep.equal(['web-1']);
+    const [first, second] = report.results();
+    expect(first).to.deep.equal({
+      namespace: 'shop',
+      name: 'web-1',
+      owner: 'ReplicaSet/web',
+      seconds: undefined,
+      message: 'it is Pending',
+    });
+    expect(second).not.to.have.property('message');
+  });
+
+  it('counts the requests for an image, with their clients and the pods that use it', () => {
+    const report = make();
+    const request = (image: string, client: string, time = '1') => ({ image, client, time });
+    report.requests = [
+      request('quay.io/x/b:1', 'cri-o'),
+      request('*.test/d:1', 'skopeo'),
+      request('quay.io/x/b:1', 'podman', '2'),
+      request('*.io/x/none:1', 'cri-o'),
+    ];
+    expect(
+      report.asked.map(({ image, count, first, clients, pods: users }) => [
+        ...[image, count, first, clients.join(), users.map(({ name }) => name).join()],
+      ]),
+    ).to.deep.equal([
+      ['quay.io/x/b:1', 2, '1', 'cri-o,podman', 'web-1'],
+      ['*.test/d:1', 1, '1', 'skopeo', 'dns-1'],
+      ['*.io/x/none:1', 1, '1', 'cri-o', ''],
+    ]);
   });
 });

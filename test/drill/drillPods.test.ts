@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import type { StoredObject } from '../../lib/cluster/objects/storedObject.ts';
-import { readDrillPods, checkPod } from '../../lib/drill/drillPods.ts';
+import { readDrillPods, checkPod, readPodImages } from '../../lib/drill/drillPods.ts';
 import { pod } from '../fakes/cluster/site.ts';
 import type { Json } from '../fakes/kubernetes/apiPatch.ts';
 
@@ -47,6 +47,46 @@ describe('checkPod', () => {
       containerStatuses: [stuck],
     });
     expect(judge(1, [again('web-8'), failing], true)).to.equal('container main: ErrImagePull: manifest unknown');
+  });
+
+  it('counts only pods of the same owner in the same namespace', () => {
+    const again = (name: string, namespace: string, owner: string): StoredObject =>
+      ready(pod(name, namespace, { nodeName: 'worker-1' }, owner), `cri-o://${name}`);
+    const own = ['web-8', 'web-9'].map((name) => again(name, 'shop', 'ReplicaSet/web'));
+    for (const foreign of [again('web-9', 'other', 'ReplicaSet/web'), again('api-1', 'shop', 'ReplicaSet/api')]) {
+      expect(judge(1, [...own.slice(0, 1), foreign], true)).to.equal('it is not ready');
+      const before = readDrillPods([web, other, ready({ ...foreign, spec: { nodeName: 'worker-0' } })], 'worker-0');
+      const [first] = before;
+      expect(first && checkPod(first, own, before, 'worker-0', { reboot: true, drained: true })).to.equal(undefined);
+    }
+  });
+
+  it('accepts a pod that replaced another one on the node without a drain', () => {
+    expect(judge(1, [ready(pod('web-7', 'shop', {}, 'ReplicaSet/web'), 'cri-o://7')], false)).to.equal(undefined);
+  });
+
+  it('waits for a static pod by its name, and for all its containers', () => {
+    const [etcd, proxy] = ['etcd', 'proxy'].map((name) => ready(pod(name, 'x', {}, 'Node/worker-0')));
+    if (!etcd || !proxy) throw new Error('there are no pods');
+    const before = readDrillPods([etcd, proxy], 'worker-0');
+    const judgeStatic = (present: StoredObject): string | undefined =>
+      before[0] && checkPod(before[0], [present], before, 'worker-0', { reboot: true, drained: true });
+    expect(judgeStatic({ ...proxy, status: { ...(ready(proxy, 'cri-o://2')['status'] as object) } })).to.equal(
+      'there is no such pod',
+    );
+    const containerStatuses = ['cri-o://1', 'cri-o://2'].map((containerID) => ({ name: 'main', containerID }));
+    expect(judgeStatic(ready(etcd, '', { containerStatuses }))).to.equal('it is not ready');
+    expect(judgeStatic(ready(etcd, 'cri-o://2'))).to.equal(undefined);
+  });
+});
+
+describe('readPodImages', () => {
+  it('reads the images of the pods of a node, as nodes list them', () => {
+    const spec = { containers: [{ name: 'a', image: 'quay.io/x/y' }, { name: 'b' }] };
+    const pods = [pod('a', 'x', spec, 'ReplicaSet/a'), pod('b', 'x', { ...spec, nodeName: 'worker-1' })];
+    expect(readPodImages(pods, 'worker-0')).to.deep.equal([
+      { namespace: 'x', name: 'a', owner: 'ReplicaSet/a', images: ['quay.io/x/y:latest'] },
+    ]);
   });
 });
 
