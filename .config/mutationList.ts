@@ -77,7 +77,7 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
     ['lib/registry-host/installation/fileChange.ts', 'await file.chown(old.uid, old.gid);', ';'],
     ['lib/registry-host/installation/fileChange.ts', 'old ? old.mode & 0o777 : mode', 'mode'],
   ],
-  'test/cmd/upgrade-bundle/create/createDevice.test.ts': [
+  'test/node/media/deviceWriter.test.ts': [
     ['lib/node/media/deviceWriter.ts', '    await file.sync();\n    if (head)', '    if (head)'],
     ['lib/node/media/deviceWriter.ts', 'head, 0);\n    await file.sync();', 'head, 0);'],
     ['lib/node/media/deviceWriter.ts', 'position === 0 ? Buffer.alloc(chunk.length) : chunk', 'chunk'],

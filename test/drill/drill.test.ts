@@ -59,7 +59,7 @@ describe('drills', () => {
 
   const drill = (more: Partial<typeof options> = {}, signal = connected.context.signal) =>
     drillNode(connected.cluster.within(signal), name, { ...options, ...more }, { ...connected.context, signal });
-  const object = (): ApiObject => connected.server.find('v1', 'Node', name) as ApiObject;
+  const object = (): ApiObject => connected.server.find('v1', 'Node', name)!;
   const annotations = (): Json => (object().metadata as { annotations?: Json }).annotations ?? {};
   const record = (): Json => JSON.parse(String(annotations()[lastDrillAnnotation])) as Json;
   const isCordoned = (): boolean => (object()['spec'] as { unschedulable?: boolean }).unschedulable === true;
@@ -104,7 +104,7 @@ describe('drills', () => {
         missing: 0,
         images: 0,
       });
-      expect(events().map(({ reason, type, message }) => ({ reason, type, message }) as Json)).to.deep.equal([
+      expect(events().map(({ reason, type, message }) => ({ reason, type, message }))).to.deep.equal([
         {
           reason: 'DrillPassed',
           type: 'Normal',

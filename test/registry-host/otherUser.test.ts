@@ -3,7 +3,6 @@ import {
   chown,
   lchown,
   mkdir,
-  mkdtemp,
   readdir,
   readFile,
   rename,
@@ -13,16 +12,11 @@ import {
   truncate,
   writeFile,
 } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { HostCommands } from '../../lib/node/machine/hostCommands.ts';
-import { HostFiles } from '../../lib/node/machine/hostFiles.ts';
-import { StateFolder, takeStateLock } from '../../lib/registry-host/installation/stateFolder.ts';
 import { startMirrorRegistry, type RunningRegistry } from '../fakes/mirror-registry/mirrorRegistryRun.ts';
 import { requireRoot } from '../support/archive/storeReader.ts';
 import { requirePeer, runSuccessfully } from '../support/peers.ts';
-import { failureOf } from '../support/program/failure.ts';
 
 const user = 1234;
 const secret = 'root:$6$secret\n';
@@ -137,113 +131,5 @@ describe('the folder of a registry, against the user who owns it', function () {
       return (mode & 0o777).toString(8);
     });
     expect(await Promise.all(modes)).to.deep.equal(['640', '600', '644']);
-  });
-});
-
-describe('programs that root runs in a folder of another user', function () {
-  let root: string;
-  const programs = {
-    podman: 'podman',
-    systemctl: 'systemctl',
-    environment: process.env,
-    signal: new AbortController().signal,
-  };
-  const commands = new HostCommands(programs, 'system');
-  before(async function () {
-    await requireRoot(this);
-  });
-  beforeEach(async () => {
-    root = await mkdtemp(join(tmpdir(), 'other-user-'));
-    await mkdir(join(root, 'home/data'), { recursive: true });
-    await mkdir(join(root, 'system/data'), { recursive: true, mode: 0o700 });
-    await writeFile(join(root, 'system/data/precious'), 'precious');
-    await writeFile(join(root, 'home/data/own'), 'own');
-    await mkdir(join(root, 'copy'));
-  });
-  afterEach(() => rm(root, { recursive: true, force: true }));
-
-  /** Replaces a folder with a link to the folder of the system, as its owner does. */
-  async function swap(): Promise<void> {
-    await rename(join(root, 'home'), join(root, 'home.aside'));
-    await plantLink(join(root, 'system'), join(root, 'home'));
-  }
-
-  async function collect(output: AsyncIterable<Buffer>): Promise<string> {
-    const chunks: Buffer[] = [];
-    for await (const chunk of output) chunks.push(chunk);
-    return Buffer.concat(chunks).toString();
-  }
-
-  it('do nothing behind a link that replaced a folder', async () => {
-    const before = await stat(join(root, 'system/data'));
-    const folder = join(root, 'home/data');
-    await swap();
-    for (const act of [
-      () => commands.removeFolder(folder),
-      () => commands.replaceFolder(join(root, 'copy'), folder),
-      () => commands.copyFolder(folder, join(root, 'copied')),
-      () => commands.setFolderAttributes(folder, '1001:0', '0777'),
-      () => commands.sizeOfFolder(folder),
-      () => collect(commands.readInFolder(folder, ['ls'])),
-      () => commands.runAsQuay(folder, ['true']),
-    ]) {
-      expect((await failureOf(act(), 'not-readable')).message).to.include('symbolic link of another user');
-    }
-    expect(await readdir(join(root, 'system/data'))).to.deep.equal(['precious']);
-    expect(await readdir(root)).not.to.include('copied');
-    const { uid, mode } = await stat(join(root, 'system/data'));
-    expect([uid, mode]).to.deep.equal([before.uid, before.mode]);
-  });
-
-  it('stay in the folder that they began in', async () => {
-    const program = ['sh', '-c', 'echo ready; sleep 1; ls "$PWD/." .', '-'];
-    const output = commands.readInFolder(join(root, 'home/data'), program)[Symbol.asyncIterator]();
-    expect(String((await output.next()).value)).to.equal('ready\n');
-    await swap();
-    expect(String((await output.next()).value))
-      .to.include('own')
-      .and.not.include('precious');
-    await output.return(undefined);
-  });
-
-  it('trust no state of another user, nor in a folder of one', async () => {
-    const quayRoot = { value: '/home', file: '', line: 0 };
-    const state = new StateFolder(new HostFiles(root), { quayRoot });
-    await state.write('backups/file', 'x');
-    expect(String(await state.read('backups/file'))).to.equal('x');
-    for (const name of ['backups/file', '.']) {
-      await chown(join(root, state.path, name), user, user);
-      await failureOf(state.read('backups/file'), 'not-readable');
-      await chown(join(root, state.path, name), 0, 0);
-    }
-  });
-
-  it('find the state of this program where it was locked', async () => {
-    const files = new HostFiles(root);
-    const quayRoot = { value: '/home', file: '', line: 0 };
-    await mkdir(join(root, 'system/.oc-mirror-registry/backup'), { recursive: true, mode: 0o700 });
-    {
-      await using _lock = await takeStateLock(files, { quayRoot });
-      const state = new StateFolder(files, { quayRoot });
-      await state.makeFolder('backup');
-      await swap();
-      await writeFile(join(await state.locate('backup'), 'dump'), '');
-      await rm(await state.locate('../.oc-mirror-registry/missing'), { force: true });
-    }
-    expect(await readdir(join(root, 'home.aside/.oc-mirror-registry/backup'))).to.deep.equal(['dump']);
-    expect(await readdir(join(root, 'home.aside/.oc-mirror-registry'))).to.deep.equal(['backup']);
-    expect(await readdir(join(root, 'system/.oc-mirror-registry/backup'))).to.deep.equal([]);
-  });
-
-  it('replace and remove folders of the user', async () => {
-    await writeFile(join(root, 'copy/fresh'), 'fresh');
-    await commands.replaceFolder(join(root, 'copy'), join(root, 'home/data'));
-    expect(await readdir(join(root, 'home/data'))).to.deep.equal(['fresh']);
-    await commands.copyFolder(join(root, 'home/data'), join(root, 'copied'));
-    expect(await readdir(join(root, 'copied'))).to.deep.equal(['fresh']);
-    expect(await commands.sizeOfFolder(join(root, 'home/data'))).to.be.above(4);
-    await commands.removeFolder(join(root, 'home/data'));
-    await commands.removeFolder(join(root, 'missing/data'));
-    expect(await readdir(join(root, 'home'))).to.deep.equal([]);
   });
 });

@@ -76,6 +76,7 @@ describe('readDataUrl and readBase64', () => {
     expect(readDataUrl('data:,a%20b%C3%A9')).to.equal('a bé');
     expect(readDataUrl('data:text/plain;charset=utf-8,100%')).to.equal('100%');
     expect(readDataUrl(`data:;base64,${Buffer.from('a b').toString('base64')}`)).to.equal('a b');
+    expect(readBase64(Buffer.from('\x1fA').toString('base64'))).to.equal('\x1fA');
     expect(readBase64(gzipSync('a b').toString('base64'))).to.equal('a b');
   });
 

@@ -7,6 +7,7 @@ import {
   readDiskImport,
   readReleaseImages,
   readResourceImage,
+  templateWord,
 } from '../../../lib/readiness/lint/image.ts';
 
 const digest = `sha256:${'a'.repeat(64)}`;
@@ -20,7 +21,8 @@ describe('the names of images', () => {
   });
 
   it('may be filled in later', () => {
-    for (const image of ['${IMAGE}', '<injected>', 'a b', '']) expect(isPlaceholder(image), image).to.equal(true);
+    for (const image of ['${IMAGE}', '<injected>', 'a b', '', `quay.io/x/${templateWord}:1`])
+      expect(isPlaceholder(image), image).to.equal(true);
     for (const image of ['quay.io/x/y:1', `[::1]:5000/x@${digest}`])
       expect(isPlaceholder(image), image).to.equal(false);
   });

@@ -71,6 +71,12 @@ describe('inspectFile', () => {
     expect(await find({ ...pod, kind: 'ConfigMap', spec: undefined, binaryData })).to.deep.equal([
       'contacts-registry binaryData.run.sh',
     ]);
+    const secret = { ...pod, kind: 'Secret', spec: undefined };
+    const encoded = Buffer.from(stringify(pod)).toString('base64');
+    for (const field of [{ data: { 'pod.yaml': encoded } }, { stringData: { 'pod.yaml': stringify(pod) } }])
+      expect(await find({ ...secret, ...field })).to.deep.equal([
+        `pull-always ${Object.keys(field).join()}.pod.yaml > spec.containers[c].imagePullPolicy`,
+      ]);
     const ignition = JSON.stringify({
       ignition: { version: '3.4.0' },
       systemd: { units: [{ name: 'x.service', contents: '[Service]\nExecStart=podman pull x/y\n' }] },

@@ -4,6 +4,7 @@ import { listCommands } from '../../../lib/readiness/lint/shell.ts';
 
 /** Scripts with a command that contacts a registry. */
 const contacting = [
+  'skopeo copy "$SRC" docker-archive:/x',
   'podman pull quay.io/x/y',
   'sudo -n podman --root /x pull $IMAGE',
   'if ! crictl pull "$1"; then exit 1; fi',
@@ -31,6 +32,7 @@ const contacting = [
 
 /** Scripts that look like them, and contact none. */
 const local = [
+  'buildah bud .',
   '# a; podman pull quay.io/x/y',
   'echo "podman pull quay.io/x/y"',
   'podman run quay.io/x/y',

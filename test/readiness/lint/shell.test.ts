@@ -27,6 +27,7 @@ describe('listCommands', () => {
   it('reads an unclosed quote or brace as plain text', () => {
     expect(commands("it's a")).to.deep.equal(["it's␣a"]);
     expect(commands('${a b')).to.deep.equal(['${a␣b']);
+    expect(commands('$a {b}')).to.deep.equal(['$a␣{b}']);
   });
 });
 

@@ -2,12 +2,12 @@ import { mkdir, open, readFile, rm, writeFile, type FileHandle } from 'node:fs/p
 import { join } from 'node:path';
 import { expect } from 'chai';
 import * as openpgp from 'openpgp';
-import { openWorkshop, runProgram, type ProgramOptions, type Workshop } from '../../../support/content/creation.ts';
-import { requireLoopDevices, Drives, type Drive } from '../../../support/loopDevice.ts';
-import { runSuccessfully } from '../../../support/peers.ts';
-import type { Execution } from '../../../support/program/execution.ts';
+import { openWorkshop, runProgram, type ProgramOptions, type Workshop } from '../../support/content/creation.ts';
+import { requireLoopDevices, Drives, type Drive } from '../../support/loopDevice.ts';
+import { runSuccessfully } from '../../support/peers.ts';
+import type { Execution } from '../../support/program/execution.ts';
 
-describe('create --device', () => {
+describe('writeDevice', () => {
   let workshop: Workshop;
   let drives: Drives;
   before(async function () {
