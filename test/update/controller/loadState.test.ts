@@ -3,7 +3,11 @@ import { readLoadState } from '../../../lib/update/controller/loadState.ts';
 import type { KnownProgress } from '../../../lib/update/controller/nodeReports.ts';
 import type { BaseState } from '../../../lib/update/record/nodeReport.ts';
 import type { NodePhase } from '../../../lib/update/record/upgradeBundle.ts';
+import { RolloutSite } from '../../fakes/cluster/rollout.ts';
 import { node, nodesWithoutAgent } from '../../fakes/cluster/site.ts';
+import { upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
+import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
+import type { ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';
 
 const nodes = ['master-0', 'master-1', 'master-2', 'worker-0'].map((name) =>
   node(name, name.startsWith('master') ? 'master' : 'worker'),
@@ -106,5 +110,130 @@ describe('readLoadState', () => {
     expect(state.condition.message).to.match(
       /worker-0 does not have all images yet; no agent runs on aci-0 \(virtual kubelet\), .*, win-0 \(Windows\), z-0 \(s390x\)$/,
     );
+  });
+});
+
+describe('a rollout while nodes load', () => {
+  let rollout: RolloutSite;
+  const start = async (options: ApiServerOptions = {}): Promise<void> => {
+    rollout = await RolloutSite.start(options);
+  };
+  afterEach(() => rollout.close());
+
+  const put = (spec: Json = {}, metadata: Json = {}, name?: string): void => {
+    rollout.server.put(upgradeBundle(name, spec, metadata));
+  };
+
+  describe('that report', () => {
+    it('names silent nodes, and waits for them', async () => {
+      await start();
+      rollout.site.silent.add('worker-1');
+      put();
+      await rollout.control();
+      await rollout.until(() => rollout.condition('Loaded').includes('worker-1 does not have'));
+      expect(rollout.condition('Loaded')).to.contain('False NodesMissing: no report from worker-1');
+      expect(rollout.bundle()?.status?.nodesReady).to.equal('2/3');
+      rollout.site.silent.clear();
+      rollout.site.wake();
+      await rollout.untilPhase('Completed');
+    });
+
+    it('names the failed node and the error, and lets other control plane nodes load meanwhile', async () => {
+      await start();
+      rollout.server.put(node('master-1', 'master'));
+      rollout.site.failing.set('master-0', 'the disk is full');
+      put();
+      await rollout.control();
+      await rollout.until(() => rollout.bundle()?.status?.nodesReady === '3/4');
+      expect(rollout.condition('Loaded')).to.contain('False NodesFailed: master-0: the disk is full');
+      rollout.site.failing.clear();
+      rollout.site.wake();
+      await rollout.untilPhase('Completed');
+      expect(rollout.site.loadingAtOnce).to.equal(1);
+    });
+
+    it('goes back to loading when a node joins before the update begins', async () => {
+      await start();
+      put({ hold: true });
+      await rollout.control();
+      await rollout.untilPhase('Held');
+      rollout.site.silent.add('worker-2');
+      rollout.server.put(node('worker-2', 'worker'));
+      await rollout.untilPhase('Loading');
+      expect(rollout.condition('Loaded')).to.contain('no report from worker-2');
+      rollout.site.silent.clear();
+      rollout.site.wake();
+      await rollout.untilPhase('Held');
+      expect(rollout.phases).to.deep.equal([
+        ...['Verified', 'Loading', 'Loaded', 'Pinned', 'Upgrading', 'Completed'].slice(0, 4),
+        'Held',
+        'Loading',
+        'Loaded',
+        'Pinned',
+        'Held',
+      ]);
+      expect(rollout.bundle()?.status?.nodesReady).to.equal('4/4');
+    });
+
+    it('goes back to loading when a node joins before all images are pinned', async () => {
+      await start();
+      rollout.site.pinning = false;
+      put();
+      await rollout.control();
+      await rollout.untilPhase('Loaded');
+      rollout.site.silent.add('worker-2');
+      rollout.server.put(node('worker-2', 'worker'));
+      await rollout.untilPhase('Loading');
+    });
+
+    it('forgets nodes that are gone', async () => {
+      await start();
+      rollout.site.silent.add('worker-1');
+      put();
+      await rollout.control();
+      await rollout.until(() => rollout.bundle()?.status?.nodesReady === '2/3');
+      rollout.remove('Node', 'worker-1');
+      await rollout.untilPhase('Completed');
+      expect(rollout.bundle()?.status?.nodesReady).to.equal('2/2');
+    });
+
+    it('removes reports of nodes that are gone, by any writer', async () => {
+      await start();
+      rollout.site.failing.set('worker-1', 'the disk is full');
+      put();
+      await rollout.control();
+      const said = (): unknown => rollout.bundle()?.status?.nodes?.find(({ name }) => name === 'worker-1')?.message;
+      await rollout.until(() => said() === 'the disk is full');
+      // As agents of an earlier version do.
+      const entry = { name: 'worker-9', phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 };
+      const { apiVersion = '', kind = '', metadata } = rollout.bundle() ?? {};
+      const served = rollout.server.kinds.find((known) => known.kind === kind);
+      if (!served || !metadata) throw new Error('there is no UpgradeBundle');
+      rollout.server.objects.apply(
+        { kind: served, namespace: '', name: metadata.name },
+        { apiVersion, kind, metadata: { name: metadata.name }, status: { nodes: [entry] } },
+        { manager: 'agent-worker-9', dryRun: false, status: true },
+        true,
+      );
+      rollout.remove('Node', 'worker-1');
+      await rollout.untilPhase('Completed');
+      expect(rollout.bundle()?.status?.nodes?.map(({ name }) => name)).to.deep.equal(['master-0', 'worker-0']);
+      await rollout.until(() => rollout.all('Lease').every(({ metadata: { name } }) => name !== 'agent-worker-1'));
+      expect(rollout.all('Lease')).to.have.length(3);
+    });
+
+    it('limits the messages of nodes to the room of the status', async () => {
+      await start();
+      const names = Array.from({ length: 100 }, (_, index) => `worker-${index + 10}`);
+      for (const name of names) {
+        rollout.server.put(node(name, 'worker'));
+        rollout.site.failing.set(name, 'the disk is full '.repeat(200));
+      }
+      put();
+      await rollout.control();
+      await rollout.until(() => (rollout.bundle()?.status?.nodes ?? []).filter((each) => each.message).length === 100);
+      expect(JSON.stringify(rollout.bundle()?.status).length).to.be.lessThan(300_000);
+      expect(rollout.bundle()?.status?.nodes?.find(({ name }) => name === 'worker-10')?.message).to.have.length(1941);
+    });
   });
 });

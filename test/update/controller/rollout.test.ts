@@ -4,7 +4,7 @@ import { PluginError } from '../../../lib/errors.ts';
 import { abortUpdate, awaitAbort } from '../../../lib/update/record/bundleRecord.ts';
 import { formatNodeReport } from '../../../lib/update/record/nodeReport.ts';
 import { RolloutSite } from '../../fakes/cluster/rollout.ts';
-import { node, platformImage, withConditions } from '../../fakes/cluster/site.ts';
+import { node, platformImage } from '../../fakes/cluster/site.ts';
 import { makeFacts, release, upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
 import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
 import type { ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';
@@ -182,259 +182,6 @@ describe('controlRollout', () => {
     expect(rollout.phases).to.deep.equal(usual);
   });
 
-  describe('before it begins', () => {
-    it('waits for a digest, and reports the bundles that were found meanwhile', async () => {
-      await start();
-      const before = paused();
-      put({ bundle: {} });
-      await rollout.control();
-      await rollout.until(() => rollout.condition('Verified').startsWith('False NotAllowed'));
-      expect(rollout.bundle()?.status?.phase).to.equal('Detected');
-      expect([pins(), paused(), rollout.site.requests]).to.deep.equal([[], before, []]);
-      rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', {
-        spec: { bundle: { digest: upgradeBundle()['spec'] && makeFacts().digest } },
-      });
-      await rollout.untilPhase('Completed');
-    });
-
-    it('waits for the node of the controller to verify the bundle, and accepts no other', async () => {
-      await start();
-      rollout.facts = undefined;
-      put();
-      await rollout.control();
-      await rollout.until(() => rollout.condition('Verified').startsWith('False NotFound'));
-      rollout.facts = { ...makeFacts(), digest: `sha256:${'e'.repeat(64)}` };
-      await rollout.until(() => rollout.condition('Verified').startsWith('False OtherBundle'));
-      expect(rollout.bundle()?.status?.phase).to.equal('Detected');
-    });
-
-    it('refuses a bundle with the allowed digest whose version or release is not the allowed one', async () => {
-      await start();
-      const other = `sha256:${'7'.repeat(64)}`;
-      const { digest } = makeFacts();
-      const refused: Record<string, Json> = {
-        'the bundle that was found has the version 4.19.4, and 4.19.3 is allowed (spec.bundle.version)': {
-          version: '4.19.3',
-        },
-        [`the bundle that was found has the release digest ${release.slice(-71)}, and ${other} is allowed (spec.bundle.releaseDigest)`]:
-          { version: '4.19.4', releaseDigest: other },
-      };
-      await rollout.control();
-      for (const [words, stated] of Object.entries(refused)) {
-        put({ bundle: { digest, ...stated } });
-        await rollout.until(() => rollout.condition('Verified') === `False OtherBundle: ${words}`);
-        expect([pins(), rollout.site.requests, signatures()]).to.deep.equal([[], [], 0]);
-        rollout.remove('UpgradeBundle', 'upgrade-4.19.4-amd64');
-      }
-      put({ bundle: { digest, version: '4.19.4', releaseDigest: release.slice(-71) } });
-      await rollout.untilPhase('Completed');
-    });
-
-    it('refuses it also after the digest was verified', async () => {
-      await start();
-      put({ hold: true });
-      await rollout.control();
-      await rollout.untilPhase('Held');
-      const bundle = { digest: makeFacts().digest, version: '4.19.5' };
-      rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { bundle, hold: false } });
-      await rollout.until(() => rollout.condition('Verified').startsWith('False OtherBundle'));
-      expect(rollout.site.requests).to.deep.equal([]);
-    });
-
-    const healthy = { Available: 'True', Degraded: 'False' };
-    const obstacles: Record<string, { prepare: () => void; repair?: () => void; words: string }> = {
-      'a node of another architecture': {
-        prepare: () => rollout.server.put(node('worker-1', 'worker', { nodeInfo: { architecture: 'arm64' } })),
-        repair: () => rollout.server.put(node('worker-1', 'worker')),
-        words: 'node/worker-1 is arm64, and the bundle of 4.19.4 is for x86_64',
-      },
-      'a node that is not ready': {
-        prepare: () => rollout.edit('Node', 'worker-0', { status: { conditions: [] } }),
-        repair: () => rollout.server.put(node('worker-0', 'worker')),
-        words: 'node/worker-0 is not ready',
-      },
-      'an operator that is degraded': {
-        prepare: () =>
-          rollout.server.put(
-            withConditions('config.openshift.io/v1', 'ClusterOperator', 'etcd', { Degraded: 'True because of ice' }),
-          ),
-        repair: () => rollout.server.put(withConditions('config.openshift.io/v1', 'ClusterOperator', 'etcd', healthy)),
-        words: 'clusteroperator/etcd is degraded',
-      },
-      'a pool that is degraded': {
-        prepare: () =>
-          rollout.server.put(
-            withConditions('machineconfiguration.openshift.io/v1', 'MachineConfigPool', 'worker', { Degraded: 'True' }),
-          ),
-        repair: () =>
-          rollout.server.put(
-            withConditions('machineconfiguration.openshift.io/v1', 'MachineConfigPool', 'worker', { Updated: 'True' }),
-          ),
-        words: 'machineconfigpool/worker is degraded',
-      },
-      'an update that is under way': {
-        prepare: () =>
-          rollout.edit('ClusterVersion', 'version', {
-            status: { conditions: [{ type: 'Progressing', status: 'True', message: 'x' }] },
-          }),
-        repair: () => rollout.edit('ClusterVersion', 'version', { status: { conditions: [] } }),
-        words: 'clusterversion/version is being updated: x',
-      },
-      'a version without a way from here': {
-        prepare: () => {
-          rollout.facts = makeFacts({ previous: ['4.19.1', '4.19.2'] });
-        },
-        words: 'from which there is no update to 4.19.4',
-      },
-      'a bundle too large for the nodes': {
-        prepare: () => {
-          rollout.facts = makeFacts({ blobs: [{ digest: makeFacts().digest, size: 40 * 2 ** 30 }] });
-        },
-        words: 'has 90 GiB only',
-      },
-      'another bundle that is not done': {
-        prepare: () => put({}, { creationTimestamp: '2099-01-01T00:00:00Z' }, 'another'),
-        repair: () => {
-          rollout.remove('UpgradeBundle', 'another');
-        },
-        words: 'there are others',
-      },
-    };
-    for (const [what, { prepare, repair, words }] of Object.entries(obstacles)) {
-      it(`is blocked by ${what}, changes nothing${repair ? ', and continues when that is gone' : ''}`, async () => {
-        await start();
-        const before = paused();
-        prepare();
-        put();
-        await rollout.control();
-        await rollout.until(() => rollout.condition('Ready', 'upgrade-4.19.4-amd64').includes(words));
-        expect([pins(), paused(), signatures(), rollout.site.requests]).to.deep.equal([[], before, 0, []]);
-        if (!repair) return;
-        repair();
-        await rollout.until(() => rollout.condition('Ready', 'upgrade-4.19.4-amd64').startsWith('True'));
-      });
-    }
-
-    it('looks again right before the update', async () => {
-      await start();
-      put({ hold: true });
-      await rollout.control();
-      await rollout.untilPhase('Held');
-      rollout.server.put(withConditions('config.openshift.io/v1', 'ClusterOperator', 'etcd', { Degraded: 'True' }));
-      rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { spec: { hold: false } });
-      await rollout.until(() => rollout.condition('Ready').startsWith('False Blocked'));
-      expect(rollout.site.requests).to.deep.equal([]);
-      rollout.server.put(withConditions('config.openshift.io/v1', 'ClusterOperator', 'etcd', healthy));
-      await rollout.untilPhase('Completed');
-    });
-  });
-
-  describe('while nodes load', () => {
-    it('names silent nodes, and waits for them', async () => {
-      await start();
-      rollout.site.silent.add('worker-1');
-      put();
-      await rollout.control();
-      await rollout.until(() => rollout.condition('Loaded').includes('worker-1 does not have'));
-      expect(rollout.condition('Loaded')).to.contain('False NodesMissing: no report from worker-1');
-      expect(rollout.bundle()?.status?.nodesReady).to.equal('2/3');
-      rollout.site.silent.clear();
-      rollout.site.wake();
-      await rollout.untilPhase('Completed');
-    });
-
-    it('names the failed node and the error, and lets other control plane nodes load meanwhile', async () => {
-      await start();
-      rollout.server.put(node('master-1', 'master'));
-      rollout.site.failing.set('master-0', 'the disk is full');
-      put();
-      await rollout.control();
-      await rollout.until(() => rollout.bundle()?.status?.nodesReady === '3/4');
-      expect(rollout.condition('Loaded')).to.contain('False NodesFailed: master-0: the disk is full');
-      rollout.site.failing.clear();
-      rollout.site.wake();
-      await rollout.untilPhase('Completed');
-      expect(rollout.site.loadingAtOnce).to.equal(1);
-    });
-
-    it('goes back to loading when a node joins before the update begins', async () => {
-      await start();
-      put({ hold: true });
-      await rollout.control();
-      await rollout.untilPhase('Held');
-      rollout.site.silent.add('worker-2');
-      rollout.server.put(node('worker-2', 'worker'));
-      await rollout.untilPhase('Loading');
-      expect(rollout.condition('Loaded')).to.contain('no report from worker-2');
-      rollout.site.silent.clear();
-      rollout.site.wake();
-      await rollout.untilPhase('Held');
-      expect(rollout.phases).to.deep.equal([...usual.slice(0, 4), 'Held', 'Loading', 'Loaded', 'Pinned', 'Held']);
-      expect(rollout.bundle()?.status?.nodesReady).to.equal('4/4');
-    });
-
-    it('goes back to loading when a node joins before all images are pinned', async () => {
-      await start();
-      rollout.site.pinning = false;
-      put();
-      await rollout.control();
-      await rollout.untilPhase('Loaded');
-      rollout.site.silent.add('worker-2');
-      rollout.server.put(node('worker-2', 'worker'));
-      await rollout.untilPhase('Loading');
-    });
-
-    it('forgets nodes that are gone', async () => {
-      await start();
-      rollout.site.silent.add('worker-1');
-      put();
-      await rollout.control();
-      await rollout.until(() => rollout.bundle()?.status?.nodesReady === '2/3');
-      rollout.remove('Node', 'worker-1');
-      await rollout.untilPhase('Completed');
-      expect(rollout.bundle()?.status?.nodesReady).to.equal('2/2');
-    });
-
-    it('removes reports of nodes that are gone, by any writer', async () => {
-      await start();
-      rollout.site.failing.set('worker-1', 'the disk is full');
-      put();
-      await rollout.control();
-      const said = (): unknown => rollout.bundle()?.status?.nodes?.find(({ name }) => name === 'worker-1')?.message;
-      await rollout.until(() => said() === 'the disk is full');
-      // As agents of an earlier version do.
-      const entry = { name: 'worker-9', phase: 'Waiting', imagesLoaded: 0, imagesTotal: 0, bytes: 0 };
-      const { apiVersion = '', kind = '', metadata } = rollout.bundle() ?? {};
-      const served = rollout.server.kinds.find((known) => known.kind === kind);
-      if (!served || !metadata) throw new Error('there is no UpgradeBundle');
-      rollout.server.objects.apply(
-        { kind: served, namespace: '', name: metadata.name },
-        { apiVersion, kind, metadata: { name: metadata.name }, status: { nodes: [entry] } },
-        { manager: 'agent-worker-9', dryRun: false, status: true },
-        true,
-      );
-      rollout.remove('Node', 'worker-1');
-      await rollout.untilPhase('Completed');
-      expect(rollout.bundle()?.status?.nodes?.map(({ name }) => name)).to.deep.equal(['master-0', 'worker-0']);
-      await rollout.until(() => rollout.all('Lease').every(({ metadata: { name } }) => name !== 'agent-worker-1'));
-      expect(rollout.all('Lease')).to.have.length(3);
-    });
-
-    it('limits the messages of nodes to the room of the status', async () => {
-      await start();
-      const names = Array.from({ length: 100 }, (_, index) => `worker-${index + 10}`);
-      for (const name of names) {
-        rollout.server.put(node(name, 'worker'));
-        rollout.site.failing.set(name, 'the disk is full '.repeat(200));
-      }
-      put();
-      await rollout.control();
-      await rollout.until(() => (rollout.bundle()?.status?.nodes ?? []).filter((each) => each.message).length === 100);
-      expect(JSON.stringify(rollout.bundle()?.status).length).to.be.lessThan(300_000);
-      expect(rollout.bundle()?.status?.nodes?.find(({ name }) => name === 'worker-10')?.message).to.have.length(1941);
-    });
-  });
-
   it('pauses objects that add or replace nodes, except while the update is held, and paused ones', async () => {
     await start();
     rollout.server.put({
@@ -488,23 +235,6 @@ describe('controlRollout', () => {
     await rollout.until(() => pins().length === 0 && JSON.stringify(paused()) === JSON.stringify(before));
   });
 
-  it('pins the release that the cluster runs, if it has the bundle of it, and keeps the pins', async () => {
-    await start();
-    const present = `quay.io/openshift-release-dev/ocp-release@sha256:${'1'.repeat(64)}`;
-    rollout.facts = makeFacts({ version: '4.19.3', release: present, images: [present] });
-    put({ hold: true });
-    await rollout.control();
-    await rollout.untilPhase('Held');
-    const annotations = { 'upgrade-bundle.openshift.io/abort': 'true' };
-    rollout.edit('UpgradeBundle', 'upgrade-4.19.4-amd64', { metadata: { annotations } });
-    await rollout.untilPhase('Failed');
-    expect(pins()).to.have.length(2);
-    put({}, {}, 'again');
-    await rollout.untilPhase('Completed', 'again');
-    expect(pins()).to.have.length(2);
-    expect(rollout.site.requests).to.deep.equal([]);
-  });
-
   it('has agents and controllers run in the image of the machine config daemon, which an update replaces', async () => {
     await start();
     const images = (): string[] =>
@@ -518,56 +248,6 @@ describe('controlRollout', () => {
     await rollout.untilPhase('Completed');
     await rollout.until(() => images().every((spec) => spec.includes(platformImage('e'))));
     expect(images()).to.have.length(2);
-  });
-
-  describe('keeps pinned', () => {
-    const pinned = (name: string, image: string): void => {
-      const labels = { 'app.kubernetes.io/managed-by': 'oc-upgrade-bundle' };
-      const annotations = { 'upgrade-bundle.openshift.io/release': image };
-      const apiVersion = 'machineconfiguration.openshift.io/v1';
-      const metadata = { name, labels, annotations };
-      rollout.server.put({ apiVersion, kind: 'PinnedImageSet', metadata, spec: { pinnedImages: [] } });
-    };
-
-    it('the requested release, if the UpgradeBundle is deleted before the version operator begins', async () => {
-      await start();
-      rollout.site.noticing = false;
-      put();
-      await rollout.control();
-      await rollout.untilPhase('Upgrading');
-      rollout.remove('UpgradeBundle', 'upgrade-4.19.4-amd64');
-      await rollout.until(() => !JSON.stringify(paused()).includes('paused-for'));
-      pinned('unneeded', platformImage('9'));
-      put({ bundle: {} }, {}, 'proposal');
-      await rollout.until(() => !pins().includes('unneeded'));
-      expect(pins()).to.have.length(2);
-    });
-
-    it('the previous release until the next update begins', async () => {
-      await start();
-      pinned('previous', `mirror.example.com/release@sha256:${'1'.repeat(64)}`);
-      put();
-      await rollout.control();
-      await rollout.untilPhase('Completed');
-      pinned('unneeded', platformImage('9'));
-      put({ bundle: {} }, {}, 'proposal');
-      await rollout.until(() => !pins().includes('unneeded'));
-      expect(pins()).to.include('previous');
-      expect(pins()).to.have.length(3);
-      rollout.site.silent.add('worker-1');
-      const next = { image: platformImage('3'), version: '4.19.5' };
-      rollout.facts = makeFacts({
-        version: next.version,
-        release: next.image,
-        previous: ['4.19.4'],
-        images: [next.image],
-      });
-      rollout.remove('UpgradeBundle', 'proposal');
-      put({}, {}, 'next');
-      await rollout.untilPhase('Loading', 'next');
-      await rollout.until(() => !pins().includes('previous'));
-      expect(pins()).to.have.length(2);
-    });
   });
 
   it('aborts an update that the version operator refuses: clears the request and restores paused objects', async () => {
@@ -748,48 +428,6 @@ describe('controlRollout', () => {
     expect(rollout.site.requests.at(-1)).to.deep.equal({ image: release, version: '4.19.4', force: false });
   });
 
-  it('has the agents pin if the cluster cannot, and lets its pools wait until it can', async () => {
-    await start({ openshift: '4.18.3' });
-    rollout.facts = makeFacts({ previous: ['4.18.3'] });
-    rollout.site.updating = false;
-    put();
-    await rollout.control();
-    await rollout.untilPhase('Upgrading');
-    expect(rollout.condition('Pinned')).to.match(/^True PinnedByAgents: /);
-    const specs = (): unknown[] => rollout.all('MachineConfigPool').map(({ spec }) => spec);
-    expect(specs()).to.deep.equal([{ paused: true }, { paused: true }]);
-    rollout.site.pinning = false;
-    rollout.site.updating = true;
-    rollout.site.wake();
-    await rollout.until(() => pins().length === 2 && rollout.condition('Updated').includes('pool worker is paused'));
-    expect(specs()).to.deep.equal([{ paused: true }, { paused: true }]);
-    rollout.site.pinning = true;
-    rollout.site.wake();
-    await rollout.untilPhase('Completed');
-    expect(specs()).to.deep.equal([{}, {}]);
-  });
-
-  it('pauses no pool for pins that the release never serves, and refuses it without a mirror', async () => {
-    await start({ openshift: '4.18.3' });
-    rollout.facts = { ...makeFacts({ previous: ['4.18.3'] }), pinsIn: ['TechPreviewNoUpgrade'] };
-    rollout.site.pinning = false;
-    put();
-    await rollout.control();
-    await rollout.until(() => rollout.condition('Ready').startsWith('False Blocked'));
-    expect(rollout.condition('Ready')).to.contain('nodes fetch the operating system of 4.19.4 from a registry');
-    const spec = {
-      imageDigestMirrors: [{ source: 'quay.io/openshift-release-dev', mirrors: ['mirror.example.com/a'] }],
-    };
-    const kind = { apiVersion: 'config.openshift.io/v1', kind: 'ImageDigestMirrorSet' };
-    rollout.server.put({ ...kind, metadata: { name: 'site' }, spec });
-    rollout.site.updating = false;
-    await rollout.untilPhase('Upgrading');
-    expect(rollout.all('MachineConfigPool').map(({ spec: own }) => own)).to.deep.equal([{}, {}]);
-    rollout.site.updating = true;
-    rollout.site.wake();
-    await rollout.untilPhase('Completed');
-  });
-
   it('reports a long wait with its cause, its begin and a remedy', async () => {
     await start();
     rollout.site.silent.add('worker-0');
@@ -813,14 +451,5 @@ describe('controlRollout', () => {
     rollout.site.wake();
     await rollout.untilPhase('Completed');
     expect(rollout.condition('Stalled')).to.match(/^False Progressing/);
-  });
-
-  it('names the images that no set can hold', async () => {
-    await start();
-    rollout.facts = makeFacts({ images: [release, `registry.example.com:5000/a/b/c@sha256:${'c'.repeat(64)}`] });
-    put();
-    await rollout.control();
-    await rollout.untilPhase('Completed');
-    expect(rollout.condition('Pinned')).to.match(/^True Pinned: .* except names .*registry.example.com:5000\/a\/b\/c@/);
   });
 });
