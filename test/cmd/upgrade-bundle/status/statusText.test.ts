@@ -1,9 +1,9 @@
 import { expect } from 'chai';
 import { Chalk } from 'chalk';
-import { paint } from '../../../cmd/cli/terminal.ts';
-import { formatStatus, type StatusText } from '../../../cmd/upgrade-bundle/status/statusText.ts';
-import { Lines } from '../../../lib/text.ts';
-import type { NodeProgress, UpgradeBundle } from '../../../lib/update/record/upgradeBundle.ts';
+import { paint } from '../../../../cmd/cli/terminal.ts';
+import { formatStatus, type StatusText } from '../../../../cmd/upgrade-bundle/status/statusText.ts';
+import { Lines } from '../../../../lib/text.ts';
+import type { NodeProgress, UpgradeBundle } from '../../../../lib/update/record/upgradeBundle.ts';
 
 const stall = 'no progress since 2026-11-25T10:00:00Z (limit: 60 minutes); waiting: worker-10; check its agent';
 

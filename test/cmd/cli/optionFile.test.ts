@@ -2,9 +2,9 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { parse } from 'yaml';
-import { formatSiteReport } from '../../../../lib/config/siteReport.ts';
-import { openWorkshop, runProgram, type Workshop } from '../../../support/content/creation.ts';
-import { executeProgram } from '../../../support/program/execution.ts';
+import { formatSiteReport } from '../../../lib/config/siteReport.ts';
+import { openWorkshop, runProgram, type Workshop } from '../../support/content/creation.ts';
+import { executeProgram } from '../../support/program/execution.ts';
 
 describe('create --file', () => {
   let workshop: Workshop;
