@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { expect } from 'chai';
-import { registryAuthorityConfigMap } from '../../lib/config/certificateAuthority.ts';
+import { keepAuthorities, registryAuthorityConfigMap } from '../../lib/config/certificateAuthority.ts';
 import { formatManifest } from '../../lib/config/manifest.ts';
 import { isPluginError } from '../../lib/errors.ts';
 import { expectGolden } from '../support/program/golden.ts';
@@ -53,5 +53,27 @@ describe('registryAuthorityConfigMap', () => {
     expect(() => registryAuthorityConfigMap({ certificates: certificate, registries })).to.throw(
       /larger than a ConfigMap/,
     );
+  });
+});
+
+describe('keepAuthorities', () => {
+  const { object } = registryAuthorityConfigMap({ certificates: certificate, registries: [] });
+  const stored = { data: { 'other.test': 'PEM', 'updateservice-registry': 'old' } };
+
+  it('keeps the authorities of other registries', () => {
+    expect(keepAuthorities(object, stored)['data']).to.deep.equal({
+      'other.test': 'PEM',
+      'updateservice-registry': certificate,
+    });
+    expect(keepAuthorities(object, undefined)).to.deep.equal(object);
+  });
+
+  it('changes no other object', () => {
+    const others = [
+      { ...object, kind: 'Secret' },
+      { ...object, metadata: { ...object.metadata, namespace: 'default' } },
+      { ...object, data: { 'ca-bundle.crt': certificate } },
+    ];
+    for (const other of others) expect(keepAuthorities(other, stored)).to.deep.equal(other);
   });
 });

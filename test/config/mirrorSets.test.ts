@@ -7,6 +7,8 @@ import {
   convertMirrorSet,
   formatMirrorInstructions,
   keepMirrors,
+  listKeptMirrors,
+  listMirrorPlaces,
   mirrorSetManifest,
   mirrorSetManifests,
   type MirrorSetKind,
@@ -161,5 +163,34 @@ describe('mirrorSetManifests', () => {
       mirrorSetManifests({ kind, sources, additional }).map(({ object }) => object.kind);
     expect(kindsOf('idms')).to.deep.equal(['ImageDigestMirrorSet', 'ImageDigestMirrorSet', 'ImageTagMirrorSet']);
     expect(kindsOf('icsp')).to.deep.equal(['ImageContentSourcePolicy', 'ImageContentSourcePolicy']);
+  });
+});
+
+describe('listMirrorPlaces and listKeptMirrors', () => {
+  const { object } = mirrorSetManifest('idms', [{ source: 'quay.io/a', mirrors: ['r.test/a'] }]);
+  const stored = mirrorSetManifest('idms', [
+    { source: 'quay.io/a', mirrors: ['r.test/a', 'other.test/a'] },
+    { source: 'quay.io/b', mirrors: ['r.test/b'] },
+  ]).object;
+
+  it('list where a mirror set leads, and nothing for other objects', () => {
+    expect(listMirrorPlaces(stored)).to.have.members(['r.test/a', 'other.test/a', 'r.test/b']);
+    expect(listMirrorPlaces({ ...stored, kind: 'ConfigMap' })).to.deep.equal([]);
+  });
+
+  it('list the mirrors that only the stored object has', () => {
+    expect(listKeptMirrors(object, stored)).to.have.members(['quay.io/a → other.test/a', 'quay.io/b → r.test/b']);
+    expect(listKeptMirrors(object, undefined)).to.deep.equal([]);
+    expect(listKeptMirrors({ ...object, kind: 'ConfigMap' }, stored)).to.deep.equal([]);
+  });
+});
+
+describe('formatMirrorInstructions with images by tag', () => {
+  const additional = { digest: [], tag: [{ source: 'quay.io/tool', mirrors: ['r.test/tool'] }] };
+
+  it('has a set for tags, which ImageContentSourcePolicy lacks', () => {
+    expect(formatMirrorInstructions({ kind: 'idms', sources, additional })).to.contain('kind: ImageTagMirrorSet');
+    const text = formatMirrorInstructions({ kind: 'icsp', sources, additional });
+    expect(text).not.to.contain('ImageTagMirrorSet').and.not.contain('---');
   });
 });
