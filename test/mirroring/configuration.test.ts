@@ -3,9 +3,9 @@ import { dirname } from 'node:path';
 import { expect } from 'chai';
 import { hexOf } from '../../lib/content/oci/reference.ts';
 import type { TestApiServer } from '../fakes/kubernetes/apiServer.ts';
-import { runExecutable, type Workshop } from '../support/content/creation.ts';
+import { runExecutable, type Workshop, addRelease } from '../support/content/creation.ts';
 import type { Execution } from '../support/program/execution.ts';
-import { type Mirroring } from '../support/release/mirroring.ts';
+import type { Mirroring } from '../support/release/mirroring.ts';
 import { openMirrorSite, type MirrorSite } from '../support/release/mirrorSite.ts';
 import { until } from '../support/until.ts';
 
@@ -86,6 +86,24 @@ describe('applyConfiguration', () => {
     expect((await apply('config', `--signature-keyring=${key}`)).stdout).to.equal(`configmap/${nameOf()} created\n`);
     await writeFile(mirroring.path('config/more.yaml'), 'kind: ConfigMap');
     expect((await apply('config', `--signature-keyring=${key}`)).stderr).to.contain('more.yaml');
+  });
+
+  it('applies each signature of a mirror directory with several architectures', async () => {
+    await open();
+    const small = { components: ['cli'], layers: 1, baseLayers: 1 };
+    const other = await addRelease(workshop, { ...small, arch: 'aarch64', seed: 'arm' });
+    await mirroring.succeed(['--to-dir=mirror'], `${workshop.release.pullspec},${other.pullspec}`);
+    const key = await workshop.write('key.asc', workshop.key.publicKey);
+    for (const [path, outcome] of [
+      ['mirror', 'created'],
+      ['mirror/config', 'unchanged'],
+    ] as const) {
+      const { code, stdout, stderr } = await apply(path, `--signature-keyring=${key}`);
+      expect(code, stderr).to.equal(0);
+      expect(stdout.trim().split('\n')).to.have.members(
+        [workshop.release, other].map(({ digest }) => `configmap/sha256-${hexOf(digest)} ${outcome}`),
+      );
+    }
   });
 
   it('applies mirror sets only if their registry is named', async () => {

@@ -2,11 +2,19 @@ import { existsSync } from 'node:fs';
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { expect } from 'chai';
 import { parse } from 'yaml';
+import { mirrorSetManifest } from '../../../lib/config/mirrorSets.ts';
 import { hexOf } from '../../../lib/content/oci/reference.ts';
-import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiServer.ts';
+import { PluginError } from '../../../lib/errors.ts';
+import { adaptMirrorSets, applyToCluster } from '../../../lib/mirroring/mirror/clusterConfig.ts';
+import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
+import type { Json } from '../../fakes/kubernetes/apiPatch.ts';
+import { startApiServer, type TestApiServer, type ApiServerOptions } from '../../fakes/kubernetes/apiServer.ts';
 import { type Authority, makeAuthority } from '../../support/certificates.ts';
+import { startCluster } from '../../support/cluster.ts';
 import { type Workshop, runExecutable } from '../../support/content/creation.ts';
+import { makeContext } from '../../support/context.ts';
 import type { KubeconfigFolder } from '../../support/kubeconfig.ts';
+import { failureOf } from '../../support/program/failure.ts';
 import { makeArchive, soundFiles } from '../../support/release/graphArchive.ts';
 import type { Mirroring } from '../../support/release/mirroring.ts';
 import { openMirrorSite } from '../../support/release/mirrorSite.ts';
@@ -240,5 +248,71 @@ describe('the CA of a registry in a cluster', () => {
       expect(keys).to.have.members(['other.test..5000', 'updateservice-registry', registryKey()]);
     }
     expect(later).to.have.length(2);
+  });
+});
+
+describe('adaptMirrorSets', () => {
+  const manifest = mirrorSetManifest('idms', [{ source: 'quay.io/a/b', mirrors: ['r.test/a/b'] }]);
+  const policy = {
+    apiVersion: 'operator.openshift.io/v1alpha1',
+    kind: 'ImageContentSourcePolicy',
+    metadata: { name: 'earlier' },
+    spec: { repositoryDigestMirrors: [] },
+  };
+  const tagSet = { apiVersion: 'config.openshift.io/v1', kind: 'ImageTagMirrorSet', metadata: { name: 'x' }, spec: {} };
+
+  async function kindIn(
+    openshift: string,
+    objects: readonly object[],
+    own = manifest,
+    options: ApiServerOptions = {},
+  ): Promise<string | undefined> {
+    await using connected = await startCluster({ openshift, ...options });
+    for (const object of objects) connected.server.put(object as Json);
+    const [adapted] = await adaptMirrorSets(connected.cluster, [own], connected.context);
+    return adapted?.object.kind;
+  }
+
+  it('keeps the kind if the cluster has no objects of the other one', async () => {
+    expect(await kindIn('4.13.0', [])).to.equal('ImageDigestMirrorSet');
+    expect(await kindIn('4.13.0', [policy])).to.equal('ImageContentSourcePolicy');
+  });
+
+  it('keeps the kind from the first patch that accepts both', async () => {
+    expect(await kindIn('4.13.26', [policy])).to.equal('ImageContentSourcePolicy');
+    for (const version of ['4.13.27', '4.14.3', '4.15.0'])
+      expect(await kindIn(version, [policy]), version).to.equal('ImageDigestMirrorSet');
+  });
+
+  it('converts the older kind if the cluster has sets for tags', async () => {
+    const older = mirrorSetManifest('icsp', [{ source: 'quay.io/a/b', mirrors: ['r.test/a/b'] }]);
+    expect(await kindIn('4.14.2', [], older)).to.equal('ImageContentSourcePolicy');
+    expect(await kindIn('4.14.2', [tagSet], older)).to.equal('ImageDigestMirrorSet');
+  });
+
+  it('keeps the kind if the user may not list objects of the other one', async () => {
+    const allow = ({ resource }: Attempt): boolean => resource !== 'imagecontentsourcepolicies';
+    const tokens = new Map([['t', 'bob']]);
+    expect(await kindIn('4.13.0', [policy], manifest, { allow, tokens })).to.equal('ImageDigestMirrorSet');
+  });
+});
+
+describe('applyToCluster', () => {
+  const manifest = mirrorSetManifest('idms', [{ source: 'quay.io/a/b', mirrors: ['r.test/a/b'] }]);
+  const apply = (failure: Error, manifests = [manifest]) =>
+    applyToCluster({ openCluster: () => Promise.reject(failure) }, manifests, { overwrite: false }, makeContext());
+
+  it('returns the error of the cluster, because the images are mirrored', async () => {
+    const failure = new PluginError('unreachable', 'x');
+    expect(await apply(failure)).to.deep.equal({ applied: [], failure });
+  });
+
+  it('throws an interruption, and errors of this program', async () => {
+    await failureOf(apply(new PluginError('interrupted', 'x')), 'interrupted');
+    expect(await apply(new TypeError('x')).catch((error: unknown) => error)).to.be.instanceOf(TypeError);
+  });
+
+  it('asks no cluster if there is nothing to apply', async () => {
+    expect(await apply(new TypeError('x'), [])).to.deep.equal({ applied: [] });
   });
 });

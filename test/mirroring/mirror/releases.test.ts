@@ -1,10 +1,14 @@
 import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { expect } from 'chai';
 import { hexOf } from '../../../lib/content/oci/reference.ts';
-import { type Workshop, openWorkshop, type ProgramOptions } from '../../support/content/creation.ts';
+import { readStoredReleases } from '../../../lib/mirroring/mirror/releases.ts';
+import { type Workshop, openWorkshop, type ProgramOptions, addRelease } from '../../support/content/creation.ts';
+import { makeContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
 import { Mirroring, readTagLinks } from '../../support/release/mirroring.ts';
 import { type MirrorSite, openMirrorSite } from '../../support/release/mirrorSite.ts';
-import { buildRelease } from '../../support/release/release.ts';
+import { buildRelease, type Architecture } from '../../support/release/release.ts';
 
 describe('readClusterUpdates', () => {
   let site: MirrorSite;
@@ -165,5 +169,38 @@ describe('listReleases', () => {
     expect(stderr)
       .to.match(/^error \([a-z-]+\): “4\.12” is not the version of a release$/m)
       .and.match(hint);
+  });
+});
+
+describe('readStoredReleases', () => {
+  let workshop: Workshop;
+  before(async () => {
+    const small = { components: ['cli'], layers: 1, baseLayers: 1 };
+    workshop = await openWorkshop({ release: small });
+    const other = await addRelease(workshop, { ...small, arch: 'aarch64', seed: 'arm' });
+    await new Mirroring(workshop).succeed(['--to-dir=mirror'], `${workshop.release.pullspec},${other.pullspec}`);
+  });
+  after(() => workshop.close());
+  const read = (arch: Architecture) => readStoredReleases(join(workshop.folder, 'mirror'), arch, makeContext());
+
+  it('reads the releases of one architecture in a mirror directory', async () => {
+    for (const arch of ['x86_64', 'aarch64'] as const) {
+      const releases = await read(arch);
+      expect(releases.map((release) => [release.version, release.arch])).to.deep.equal([['4.12.4', arch]]);
+    }
+    expect((await read('x86_64'))[0]?.pullspec).to.equal(workshop.release.pullspec);
+  });
+
+  it('names the architecture that no release has', async () => {
+    const { message, settings } = await failureOf(read('s390x'), 'not-found');
+    expect(message).to.match(/mirror has no release for s390x$/);
+    expect(settings).to.deep.equal(['arch']);
+  });
+
+  it('reads the releases of a bundle', async () => {
+    const path = await workshop.make();
+    const [release] = await readStoredReleases(path, 'x86_64', makeContext());
+    expect(release).to.include({ version: '4.12.4', pullspec: workshop.release.pullspec });
+    await failureOf(readStoredReleases(path, 'aarch64', makeContext()), 'not-found');
   });
 });

@@ -81,6 +81,15 @@ describe('evaluateReleases', () => {
     return evaluateReleases({ releases: [release] }, [], needs)[0]?.reason;
   };
 
+  it('keeps a release that is named by its version or its tag', () => {
+    for (const name of ['4.20.3', '4.20.3-multi', '4.20.3-x86_64'])
+      expect(evaluateReleases({ releases: [release] }, [name], undefined)[0]?.reason, name).to.equal(
+        name === '4.20.3-x86_64' ? undefined : 'named',
+      );
+    const tagged = { ...release, otherTag: 'stable' };
+    expect(evaluateReleases({ releases: [tagged] }, [], undefined)[0]?.reason).to.equal('tagged');
+  });
+
   it('keeps a list of which the cluster runs an image for one architecture', () => {
     expect(reasonFor(['arm64'])).to.equal('cluster');
     expect(reasonFor(['list'])).to.equal('cluster');

@@ -1,11 +1,16 @@
-import { readdir, rm } from 'node:fs/promises';
+import { readdir, rm, mkdtemp } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Readable } from 'node:stream';
 import { expect } from 'chai';
 import { openAccess } from '../../../cmd/cli/access.ts';
 import { takeLock } from '../../../lib/content/files/lock.ts';
-import { digestOf } from '../../../lib/content/oci/reference.ts';
+import { mediaTypes } from '../../../lib/content/oci/descriptor.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import { Registries } from '../../../lib/content/registry/registries.ts';
 import { Directory, releaseRepository } from '../../../lib/content/store/directory.ts';
-import { writeRecord } from '../../../lib/mirroring/prune/pruneRecord.ts';
+import { isPluginError, type PluginError } from '../../../lib/errors.ts';
+import { checkEnded, describeRun, readRecords, writeRecord } from '../../../lib/mirroring/prune/pruneRecord.ts';
 import { startChangeProxy } from '../../support/changeProxy.ts';
 import { addRelease, openWorkshop, runExecutable, runProgram, type Workshop } from '../../support/content/creation.ts';
 import { makeContext } from '../../support/context.ts';
@@ -144,5 +149,75 @@ describe('the record of a prune run', function () {
     await rm(mirroring.path('killed', store.name.slice(store.root.length + 1), 'manifests', own));
     expect((await prune('--to-dir=killed', '--keep=4.12.3,4.12.4')).code).to.equal(0);
     expect(await list()).to.deep.equal(before);
+  });
+});
+
+describe('readRecords', () => {
+  let folder: string;
+  let store: Directory;
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'record-'));
+    store = new Directory(folder, releaseRepository, {}, makeContext());
+  });
+  afterEach(() => rm(folder, { recursive: true }));
+
+  const [manifest, blob] = ['manifest', 'blob'].map(digestOf) as [Digest, Digest];
+  const record = { releases: ['4.12.3-x86_64'], tags: ['a'], manifests: [manifest], blobs: [blob], run: describeRun() };
+  const digestOfTag = async (tag: string): Promise<Digest> => (await store.resolve(tag)).digest;
+
+  it('reads a record as it was written, with all of its content', async () => {
+    const { tag, content } = await writeRecord(store, record);
+    const digest = await digestOfTag(tag);
+    expect(await readRecords(store, new Map([[tag, digest]]))).to.deep.equal([{ ...record, tag, content }]);
+    expect(content).to.have.length(3);
+  });
+
+  it('leaves out tags that no run writes, and images with a tag of runs', async () => {
+    const { tag } = await writeRecord(store, record);
+    const digest = await digestOfTag(tag);
+    expect(await readRecords(store, new Map([['prune-unfinished-0123456789ab', digest]]))).to.deep.equal([]);
+    const layer = { mediaType: 'application/octet-stream', digest: manifest, size: 8 };
+    const bytes = Buffer.from(
+      JSON.stringify({ schemaVersion: 2, mediaType: mediaTypes.ociManifest, config: layer, layers: [layer] }),
+    );
+    const image = { mediaType: mediaTypes.ociManifest, digest: digestOf(bytes), size: bytes.length };
+    await store.push(image, () => Promise.resolve(Readable.from([bytes])));
+    const own = `prune-unfinished-${image.digest.slice(7, 19)}`;
+    expect(await readRecords(store, new Map([[own, image.digest]]))).to.deep.equal([]);
+  });
+
+  it('leaves out a record whose run ended at this moment', async () => {
+    expect(await readRecords(store, new Map([[`prune-unfinished-${manifest.slice(7, 19)}`, manifest]]))).to.deep.equal(
+      [],
+    );
+  });
+});
+
+describe('checkEnded', () => {
+  const own = { releases: [], tags: [], manifests: [], blobs: [] };
+  const run = describeRun();
+  const refuse = (process: typeof run.process, resume: boolean): readonly string[] | undefined => {
+    try {
+      checkEnded({ ...own, run: { ...run, process } }, 'the target', { resume });
+      return undefined;
+    } catch (error) {
+      expect(isPluginError(error, 'busy')).to.equal(true);
+      return (error as PluginError).settings;
+    }
+  };
+
+  it('refuses a run of this machine while its process runs', () => {
+    for (const resume of [false, true]) expect(refuse(run.process, resume)).to.deep.equal([]);
+    expect(refuse({ ...run.process, pid: 2 ** 22 + 1 }, false)).to.equal(undefined);
+  });
+
+  it('refuses a run of another machine until it is said to be interrupted', () => {
+    const other = { ...run.process, host: 'another', kernel: 'another' };
+    expect(refuse(other, false)).to.deep.equal(['resume']);
+    expect(refuse(other, true)).to.equal(undefined);
+  });
+
+  it('accepts a record without a run, as in a directory', () => {
+    checkEnded(own, 'the target', { resume: false });
   });
 });
