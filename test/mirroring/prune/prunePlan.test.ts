@@ -1,10 +1,27 @@
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
 import { expect } from 'chai';
-import { digestOf } from '../../../lib/content/oci/reference.ts';
+import { openAccess } from '../../../cmd/cli/access.ts';
+import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
+import { Registries } from '../../../lib/content/registry/registries.ts';
+import { Directory, releaseRepository } from '../../../lib/content/store/directory.ts';
 import { PluginError } from '../../../lib/errors.ts';
+import { parseDestination } from '../../../lib/mirroring/mirror/destination.ts';
+import { readInventory } from '../../../lib/mirroring/prune/inventory.ts';
 import type { StoredRelease } from '../../../lib/mirroring/prune/inventory.ts';
-import { readClusterNeeds, evaluateReleases } from '../../../lib/mirroring/prune/prunePlan.ts';
+import {
+  readClusterNeeds,
+  evaluateReleases,
+  type RepositoryPlan,
+  planRepository,
+} from '../../../lib/mirroring/prune/prunePlan.ts';
+import { writeRecord } from '../../../lib/mirroring/prune/pruneRecord.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
+import { type Workshop, openWorkshop, addRelease } from '../../support/content/creation.ts';
+import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
+import { Mirroring } from '../../support/release/mirroring.ts';
+import type { TestRelease } from '../../support/release/release.ts';
 
 const imageOf = (name: string): string => `mirror.test/openshift/release@${digestOf(name)}`;
 
@@ -99,5 +116,65 @@ describe('evaluateReleases', () => {
   it('keeps a release in the history of the cluster', () => {
     expect(reasonFor([], ['4.20.3'])).to.equal('cluster');
     expect(reasonFor([], ['4.20.4'])).to.equal(undefined);
+  });
+});
+
+describe('planRepository', () => {
+  const context = makeContext();
+  let workshop: Workshop;
+  let old: TestRelease;
+  let registries: Registries;
+  before(async () => {
+    const small = { components: ['cli', 'etcd'], common: ['etcd'], layers: 1, baseLayers: 1 };
+    workshop = await openWorkshop({ release: small });
+    old = await addRelease(workshop, { ...small, version: '4.12.3', seed: 'old' });
+    registries = new Registries(await openAccess({ insecure: true }, {}), context);
+    await new Mirroring(workshop).succeed(['--to-dir=mirror'], `${old.pullspec},${workshop.release.pullspec}`);
+  });
+  after(async () => {
+    await registries[Symbol.asyncDispose]();
+    await workshop.close();
+  });
+
+  const root = (): string => join(workshop.folder, 'mirror');
+  const plan = async (keep: readonly string[], needed: readonly Digest[] = []): Promise<RepositoryPlan> => {
+    const inventory = await readInventory(parseDestination({ toDir: root() }), registries, context);
+    const [repository] = inventory.repositories;
+    if (!repository) throw new Error('there is no repository');
+    return planRepository(repository, evaluateReleases(inventory, keep, undefined), new Set(needed));
+  };
+  const digestOfImage = (release: TestRelease, name: string): Digest => {
+    const digest = release.images.get(name)?.digest;
+    if (digest === undefined) throw new Error(`there is no ${name}`);
+    return digest;
+  };
+
+  it('removes the images that only the release needs, and in a directory the tags of shared ones', async () => {
+    const { manifests, tags, isEmptied } = await plan(['4.12.4']);
+    expect(manifests[0]).to.equal(old.digest);
+    expect(manifests).to.include(digestOfImage(old, 'cli')).and.not.include(digestOfImage(old, 'etcd'));
+    expect(manifests).not.to.include(workshop.release.digest);
+    expect(tags).to.include.members(['4.12.3-x86_64', '4.12.3-x86_64-cli', '4.12.3-x86_64-etcd']);
+    expect(tags.filter((tag) => tag.startsWith('4.12.4'))).to.deep.equal([]);
+    expect(isEmptied).to.equal(false);
+  });
+
+  it('removes nothing if all releases stay, and everything if none does', async () => {
+    expect(await plan(['4.12.3', '4.12.4'])).to.deep.include({ manifests: [], tags: [], blobs: [], isEmptied: false });
+    expect((await plan([])).isEmptied).to.equal(true);
+  });
+
+  it('keeps the images that something else needs', async () => {
+    const digest = digestOfImage(old, 'cli');
+    const { manifests, needed } = await plan(['4.12.4'], [digest]);
+    expect(manifests).not.to.include(digest);
+    expect(needed).to.deep.equal([`cli (${digest})`]);
+  });
+
+  it('removes a record whose run was killed after it had removed the tag', async () => {
+    const store = new Directory(root(), releaseRepository, {}, context);
+    const { tag, content } = await writeRecord(store, { releases: [], tags: [], manifests: [], blobs: [] });
+    await rm(join(root(), 'v2', releaseRepository, 'manifests', tag));
+    expect((await plan(['4.12.3', '4.12.4'])).manifests).to.deep.equal(content.slice(0, 1));
   });
 });
