@@ -1,16 +1,16 @@
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { expect } from 'chai';
-import { digestOf } from '../../../lib/content/oci/reference.ts';
-import { startRegistry } from '../../fakes/registry/registry.ts';
-import { startChangeProxy } from '../../support/changeProxy.ts';
-import { addRelease, openWorkshop, runExecutable, type Workshop } from '../../support/content/creation.ts';
-import { useDockerRegistry } from '../../support/dockerRegistry.ts';
-import { requirePeer } from '../../support/peers.ts';
-import { attachmentTag } from '../../support/release/attachments.ts';
-import { extraImage } from '../../support/release/extraImage.ts';
-import { makeArchive, soundFiles } from '../../support/release/graphArchive.ts';
-import { Mirroring, pullWhole, readTagLinks } from '../../support/release/mirroring.ts';
-import type { ReleaseOptions, TestRelease } from '../../support/release/release.ts';
+import { digestOf } from '../../lib/content/oci/reference.ts';
+import { startRegistry } from '../fakes/registry/registry.ts';
+import { startChangeProxy } from '../support/changeProxy.ts';
+import { addRelease, openWorkshop, runExecutable, type Workshop } from '../support/content/creation.ts';
+import { useDockerRegistry } from '../support/dockerRegistry.ts';
+import { requirePeer } from '../support/peers.ts';
+import { attachmentTag } from '../support/release/attachments.ts';
+import { extraImage } from '../support/release/extraImage.ts';
+import { makeArchive, soundFiles } from '../support/release/graphArchive.ts';
+import { Mirroring, pullWhole, readTagLinks } from '../support/release/mirroring.ts';
+import type { ReleaseOptions, TestRelease } from '../support/release/release.ts';
 
 /** A run of `prune` as JSON. */
 interface Pruned {
