@@ -45,7 +45,7 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
       'const patch: ClusterVersionPatch = { metadata: { uid: resourceVersion === undefined ? undefined : clusterVersion.metadata.uid }, spec',
     ],
   ],
-  'test/content/registry/transport.test.ts': [
+  'test/content/registry/authenticatedClient.test.ts': [
     [
       'lib/content/registry/authenticatedClient.ts',
       'reply.status !== 401 || reply.isCrossOrigin ||',

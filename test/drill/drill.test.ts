@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import type { StoredObject } from '../../lib/cluster/objects/storedObject.ts';
 import { drillNode, endDrill, listPool } from '../../lib/drill/drill.ts';
@@ -12,11 +13,19 @@ import type { ApiObject } from '../fakes/kubernetes/apiObjects.ts';
 import type { Json } from '../fakes/kubernetes/apiPatch.ts';
 import { startCluster, type StartedCluster } from '../support/cluster.ts';
 import { failureOf } from '../support/program/failure.ts';
-import { until } from '../support/until.ts';
 
 const name = 'worker-0';
 const digest = `sha256:${'a'.repeat(64)}`;
-const options = { reboot: false, single: false, timeout: 20_000, interval: 5 };
+const options = { reboot: false, single: false, timeout: 10_000, interval: 5 };
+
+/** Waits until a condition is true, and not longer than a drill. */
+async function until(condition: () => boolean): Promise<void> {
+  const end = Date.now() + options.timeout;
+  while (!condition()) {
+    if (Date.now() > end) throw new Error('it does not become true');
+    await sleep(5);
+  }
+}
 
 /** A pod as its kubelet reports it, with the ID of its container. */
 const running = (object: StoredObject, containerID: string, isReady = true): StoredObject => ({
@@ -120,7 +129,7 @@ describe('drills', () => {
       const mark = JSON.parse(String(annotations()[runningDrillAnnotation])) as Json;
       expect(mark).to.include({ reboot: false, cordoned: false });
       // The time for draining, for the restart, and for everything else.
-      expect(Date.parse(String(mark['until'])) - Date.parse(String(mark['started']))).to.equal(340_000);
+      expect(Date.parse(String(mark['until'])) - Date.parse(String(mark['started']))).to.equal(320_000);
       await started;
     });
 
@@ -189,7 +198,7 @@ describe('drills', () => {
 
     /** Boots the node as its kubelet reports it, and moves its evicted pods to another node. */
     const reboot = async (): Promise<void> => {
-      await until(() => !connected.server.find('v1', 'Pod', 'router-1', 'openshift-ingress'));
+      await until(() => connected.server.find('v1', 'Pod', 'router-1', 'openshift-ingress') === undefined);
       expect(isCordoned()).to.equal(true);
       connected.server.put(running(router('worker-1', 'router-2'), 'cri-o://3'));
       await until(() => node.has('rebooted'));

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { expect } from 'chai';
-import { type KubernetesObject, formatManifest } from '../../../lib/config/manifest.ts';
+import type { KubernetesObject } from '../../../lib/config/manifest.ts';
 import { registriesFile } from '../../../lib/node/machine/host.ts';
 import { readConfigFile } from '../../../lib/readiness/nodes/imageRetention.ts';
 import { issueMirrorCertificates, readSecret, servingSecret } from '../../../lib/update/mirror/mirrorCertificates.ts';
@@ -19,61 +19,11 @@ import { startApiServer, type TestApiServer } from '../../fakes/kubernetes/apiSe
 import { connectTo, type ConnectedCluster } from '../../support/cluster.ts';
 import { run } from '../../support/peers.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { expectGolden } from '../../support/program/golden.ts';
 
 const machines = 'machineconfiguration.openshift.io/v1';
 const config = 'config.openshift.io/v1';
 const choice = { port: 9690, sources: [], mayDisrupt: false, timeout: 60_000, interval: 10 };
 const options = { overwrite: false } as const;
-const plan: objects.MirrorPlan = {
-  port: 9690,
-  content: 'all',
-  addresses: ['192.0.2.5', '192.0.2.11'],
-  roles: ['master', 'worker'],
-  sources: ['quay.io/openshift-release-dev/ocp-release', 'quay.io/openshift-release-dev/ocp-v4.0-art-dev'],
-  siteMirrors: [
-    { source: 'quay.io/openshift-release-dev', mirrors: ['registry.example.com/a'], policy: 'NeverContactSource' },
-  ],
-  trustedAuthorities: undefined,
-};
-
-describe('the objects of mirrors', () => {
-  it('are equal to the golden file, with the broader mirrors of the site kept', async () => {
-    const list = [
-      ...objects.mirrorAccess({ ...plan, hasPolicies: true }),
-      objects.authorityMap(plan, 'CA\n'),
-      objects.trustingConfig,
-      objects.mirrorPolicy({ mirrorsToo: false, siteFiles: [] }),
-      ...objects.authorityConfigs(plan, 'CA\n'),
-      objects.digestMirrorSet(plan),
-    ];
-    await expectGolden('cluster/mirrors.yaml', list.map((object) => formatManifest(object)).join('---\n'));
-  });
-});
-
-describe('digestMirrorSet', () => {
-  it('keeps the mirrors of the site for the same source behind ours, so that no merge puts them between', () => {
-    const [source = ''] = plan.sources;
-    const siteMirrors = [{ source, mirrors: ['10.0.0.5:5000/a', 'registry.example.com/b'] }];
-    const { spec } = objects.digestMirrorSet({ ...plan, siteMirrors });
-    const path = 'openshift-release-dev/ocp-release';
-    const own = ['localhost', ...plan.addresses].map((host) => `${host}:9690/${path}`);
-    expect(spec).to.have.deep.nested.property('imageDigestMirrors[0]', {
-      source,
-      mirrors: [...own, '10.0.0.5:5000/a', 'registry.example.com/b'],
-    });
-  });
-
-  it('names mirrors of metadata behind those of the site, because Podman tries no other one after them', () => {
-    const { spec } = objects.digestMirrorSet({ ...plan, content: 'metadata' });
-    const path = 'openshift-release-dev/ocp-release';
-    const own = ['localhost', ...plan.addresses].map((host) => `${host}:9690/${path}`);
-    expect(spec).to.have.deep.nested.property('imageDigestMirrors[0].mirrors', [
-      'registry.example.com/a/ocp-release',
-      ...own,
-    ]);
-  });
-});
 
 describe('installMirror', () => {
   let server: TestApiServer;
