@@ -1,5 +1,4 @@
 import { readFile, stat, truncate, writeFile, readdir } from 'node:fs/promises';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'chai';
 import { openBundle } from '../../lib/bundle/open/open.ts';
 import type { Connections } from '../../lib/content/http/connections.ts';
@@ -113,18 +112,6 @@ describe('a node that fetches a bundle beside a worker that lies', () => {
     });
   }
 
-  it('does not ask it again first', async () => {
-    const peer = await lie(lies['zeros of the right size']);
-    announce('other', honest.origin);
-    const peers = peersOf();
-    expect(await peers.fetch(digest, folder, makeContext(), { outline })).to.equal('fetched');
-    const { requests } = peer;
-    const place = await makeFolder();
-    expect(await peers.fetch(digest, place, makeContext(), { outline })).to.equal('fetched');
-    await removeFolder(place);
-    expect(peer.requests).to.equal(requests);
-  });
-
   it('finds a wrong blob at its end, and not at the end of the bundle', async () => {
     const first = (outline.head?.size ?? 0) + 600;
     await lie((_, start, response) => {
@@ -182,41 +169,6 @@ describe('a node that fetches a bundle beside a worker that lies', () => {
     announce('other', honest.origin);
     expect(await peers.fetch(digest, folder, makeContext(), { outline })).to.equal('fetched');
     await expectFetched();
-  });
-
-  it('gives nodes more time if all of them are slow', async () => {
-    const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token }, makeContext());
-    closing.push(() => server.close());
-    const chunks = async function* (start: number, size: number) {
-      await sleep(1300);
-      yield bytes.subarray(start, start + size);
-    };
-    server.offer({ size: bytes.length, chunks }, digest);
-    for (const name of ['middle', 'other']) announce(name, server.origin);
-    const peers = peersOf();
-    const outcomes: string[] = [];
-    while (outcomes.at(-1) !== 'fetched' && outcomes.length < 9)
-      outcomes.push(await peers.fetch(digest, folder, makeContext(), { outline }));
-    expect(outcomes[0]).to.equal('busy');
-    await expectFetched();
-  });
-
-  it('waits for a busy node rather than for a slow one, but not forever', async () => {
-    const busy = await startLyingPeer(token, bytes, [(_, _start, response) => response.writeHead(503).end()]);
-    closing.push(() => busy.close());
-    announce('other', busy.origin);
-    const peer = await lie((_, start, response) => {
-      response.writeHead(200, { 'Content-Length': bytes.length - start });
-      response.write(bytes.subarray(start, start + 300_000));
-    });
-    expect(await peersOf().fetch(digest, folder, makeContext(), { outline })).to.equal('busy');
-    expect([peer.requests, busy.requests > 0]).to.deep.equal([1, true]);
-    const standings = new PeerStandings();
-    const limits = [1, 2, 3].map(() => {
-      standings.note('liar', 'slow', 300_000, 300_000);
-      return standings.lastLimitFor('liar', true)?.longest;
-    });
-    expect(limits).to.deep.equal([undefined, undefined, 60_000]);
   });
 
   it('takes a tar of another program, which only the digest of the whole proves', async () => {

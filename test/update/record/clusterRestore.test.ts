@@ -11,7 +11,7 @@ import type { Execution } from '../../support/program/execution.ts';
 const day = 86_400_000;
 const daysAgo = (days: number): string => new Date(Date.now() - days * day).toISOString().replace(/\.\d+/, '');
 
-describe('oc adm-upgrade-bundle status --restore', () => {
+describe('planClusterRestore', () => {
   let server: TestApiServer;
   let kubeconfigs: KubeconfigFolder;
   let kubeconfig: string;
