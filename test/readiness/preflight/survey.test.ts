@@ -1,7 +1,13 @@
 import { expect } from 'chai';
 import { parseReference, repositoryIn } from '../../../lib/content/oci/reference.ts';
 import { runPreflight } from '../../../lib/readiness/preflight/preflight.ts';
-import { hasMirrors, mirrorSetsOf, surveyCluster } from '../../../lib/readiness/preflight/survey.ts';
+import {
+  hasMirrors,
+  mirrorSetsOf,
+  surveyCluster,
+  keepsBundles,
+  keptAnnotation,
+} from '../../../lib/readiness/preflight/survey.ts';
 import { furnish, platformImage } from '../../fakes/cluster/site.ts';
 import type { Attempt } from '../../fakes/kubernetes/apiAccess.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
@@ -104,5 +110,19 @@ describe('a cluster with an InternalReleaseImage', () => {
     expect((await find())[0]).to.equal(
       'warning MachineConfigNode/master-1: its registry of InternalReleaseImage is degraded: the registry does not answer',
     );
+  });
+});
+
+describe('keepsBundles', () => {
+  const set = (name: string, annotations: Record<string, string>) => ({
+    apiVersion: 'config.openshift.io/v1',
+    kind: 'ImageDigestMirrorSet',
+    metadata: { name, annotations },
+  });
+
+  it('is true of our mirrors, unless they keep only metadata', () => {
+    expect(keepsBundles(set('oc-upgrade-bundle', {}))).to.equal(true);
+    expect(keepsBundles(set('oc-upgrade-bundle', { [keptAnnotation]: 'metadata' }))).to.equal(false);
+    expect(keepsBundles(set('another', {}))).to.equal(false);
   });
 });
