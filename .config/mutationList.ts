@@ -114,7 +114,7 @@ const byTest: Readonly<Record<string, readonly (readonly [file: string, text: st
     ['lib/release/version.ts', ': -version.patch', ': version.patch'],
     ['lib/release/version.ts', 'count > longestSeries', 'false'],
   ],
-  'test/release/catalog/catalog.test.ts': [
+  'test/release/catalog/selection.test.ts': [
     ['lib/release/catalog/selection.ts', '!head || others.length > 0', '!head'],
     ['lib/release/catalog/selection.ts', '[replaces, ...skips]));\n  const [head', '[replaces]));\n  const [head'],
     ['lib/release/catalog/selection.ts', 'entry && !chain.has(entry);', 'entry;'],
