@@ -5,7 +5,7 @@ import { inspectBundle } from '../../../lib/bundle/inspect/inspect.ts';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import type { VerifyTrust } from '../../../lib/bundle/open/signatureCheck.ts';
 import { checkSigned, type SignedBundle } from '../../../lib/bundle/open/signedBundle.ts';
-import { verifyBundle, type VerifyReport } from '../../../lib/bundle/verify/verify.ts';
+import { verifyBundle, type VerifyReport } from '../../../lib/bundle/verify.ts';
 import { catalogSourceManifest } from '../../../lib/config/catalogSource.ts';
 import { formatManifest } from '../../../lib/config/manifest.ts';
 import { mirrorSetManifest } from '../../../lib/config/mirrorSets.ts';

@@ -2,7 +2,7 @@ import { copyFile, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promi
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
-import { verifyBundle } from '../../../lib/bundle/verify/verify.ts';
+import { verifyBundle } from '../../../lib/bundle/verify.ts';
 import { Media, type MediaEvent } from '../../../lib/node/media.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { digestOfFile } from '../../support/content/creation.ts';

@@ -2,20 +2,20 @@ import { readdir, readFile, rm, writeFile, cp, symlink, mkdir } from 'node:fs/pr
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { parseAllDocuments } from 'yaml';
-import { signatureConfigMap } from '../../../lib/config/signatures.ts';
-import { hexOf, type Digest } from '../../../lib/content/oci/reference.ts';
-import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
-import { openWorkshop, type Workshop, runProgram, addRelease } from '../../support/content/creation.ts';
-import { TestContent } from '../../support/content/image.ts';
-import { useDockerRegistry } from '../../support/dockerRegistry.ts';
-import { findFreePort } from '../../support/freePort.ts';
-import { runSuccessfully, requirePeer } from '../../support/peers.ts';
-import type { Execution } from '../../support/program/execution.ts';
-import { addAttachment, attachmentTag } from '../../support/release/attachments.ts';
-import { type ExtraImage, extraImage } from '../../support/release/extraImage.ts';
-import { layOutAsOc } from '../../support/release/mirrorDirectory.ts';
-import { Mirroring, mirrorTagsOf, ownLayerOf, listTags, pullWhole } from '../../support/release/mirroring.ts';
-import { signDigest } from '../../support/release/signing.ts';
+import { signatureConfigMap } from '../../lib/config/signatures.ts';
+import { hexOf, type Digest } from '../../lib/content/oci/reference.ts';
+import { startRegistry, type TestRegistry } from '../fakes/registry/registry.ts';
+import { openWorkshop, type Workshop, runProgram, addRelease } from '../support/content/creation.ts';
+import { TestContent } from '../support/content/image.ts';
+import { useDockerRegistry } from '../support/dockerRegistry.ts';
+import { findFreePort } from '../support/freePort.ts';
+import { runSuccessfully, requirePeer } from '../support/peers.ts';
+import type { Execution } from '../support/program/execution.ts';
+import { addAttachment, attachmentTag } from '../support/release/attachments.ts';
+import { type ExtraImage, extraImage } from '../support/release/extraImage.ts';
+import { layOutAsOc } from '../support/release/mirrorDirectory.ts';
+import { Mirroring, mirrorTagsOf, ownLayerOf, listTags, pullWhole } from '../support/release/mirroring.ts';
+import { signDigest } from '../support/release/signing.ts';
 
 describe('mirrorRelease', () => {
   let workshop: Workshop;
