@@ -49,6 +49,11 @@ describe('the report of a site', () => {
     expect(parseSiteReport(text, 'x')).to.deep.equal(large);
   });
 
+  it('is refused without a digest', () => {
+    for (const text of ['{}', '{"formatVersion":1}'])
+      expect(() => parseSiteReport(text, 'x.json')).to.throw(/it has no digest/);
+  });
+
   it('is refused if it was changed', async () => {
     const changed = formatSiteReport(report).replace('4.19.3', '4.19.4');
     await failureOf(

@@ -49,6 +49,13 @@ describe('the report of an update', () => {
       await failureOf(open(Buffer.from(signEnvelope(updateReportType, Buffer.from(each), key)), key), 'invalid-file');
   });
 
+  it('is refused in another format, which it names', async () => {
+    const bytes = signUpdateReport({ ...report, formatVersion: 2 as 1 }, key);
+    expect((await failureOf(open(bytes, key), 'invalid-file')).message).to.include(
+      'this program reads formatVersion 1',
+    );
+  });
+
   it('has no other name than letters, digits and dashes', async () => {
     expect(nameUpdateReport(report)).to.equal(
       'update-report-c0ffee00-0000-4000-8000-000000000001-20261120T100000Z.json',

@@ -48,6 +48,15 @@ describe('the space on the file systems of a node', () => {
     expect(disksOf(fs(10, 100), fs(10, 100))).not.to.have.property('system');
   });
 
+  it('takes the file system of the node for the images if no other is reported', () => {
+    const system = fs(10, 100);
+    expect(readDisks({ node: { fs: system, runtime: {} } })).to.deep.equal({
+      images: { free: 10 * gibibyte, size: 100 * gibibyte },
+    });
+    for (const summary of [{}, { node: {} }, { node: { fs: { availableBytes: '1' } } }])
+      expect(readDisks(summary)).to.equal(undefined);
+  });
+
   it('reserves only the minimum of a file system whose size is unknown', () => {
     const disks = { images: { free: 67 * gibibyte } };
     expect(checkNodeDisks(worker, disks, needs)).to.deep.equal([]);
