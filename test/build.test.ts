@@ -90,7 +90,9 @@ describe('npm run build', () => {
       expect(failure).to.deep.include({
         code: 1,
         stdout: '',
-        stderr: `error: this is Node.js ${version}, and version 24 or newer is needed\nhint: Put a newer 'node' first on the path.\n`,
+        stderr:
+          `error: this is Node.js ${version}, and version 24 or newer is needed\nhint: Put a newer 'node' first ` +
+          `on the path.\n`,
       });
     });
   }

@@ -56,7 +56,8 @@ say('The registry is gone. From here on, there is only the file.');
 await run('inspect', [bundle]);
 await run('verify', [bundle, ...trust]);
 say(
-  `The bundle is here:\n\n  ${join(folder, bundle)}\n\nIt is an ordinary tar: tar -tf lists it. Remove ${folder} when you are done with it.`,
+  `The bundle is here:\n\n  ${join(folder, bundle)}\n\nIt is an ordinary tar: tar -tf lists it. Remove ` +
+    `${folder} when you are done with it.`,
 );
 
 function say(text: string): void {

@@ -267,7 +267,8 @@ describe('the check of words', () => {
 
   it('finds words in comments of each kind, but not in code', () => {
     const source =
-      '/** In vain, `anew`. */\nexport function f() {\n  // Anew\n  // once\n  // more.\n  f(/* whoever */); // Sticks.\n}';
+      '/** In vain, `anew`. */\nexport function f() {\n  // Anew\n  // once\n  // more.\n  f(/* whoever */); ' +
+      '// Sticks.\n}';
     const found = readComments('a.ts', `${source}\nconst text = '// in vain';\n`);
     expect(found).to.deep.equal(['In vain, CODE.', 'Anew once more.', 'whoever', 'Sticks.']);
     expect(found.flatMap((each) => avoided(each))).to.have.length(5);

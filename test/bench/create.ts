@@ -40,7 +40,8 @@ async function compare({
   // Fetches, writes and hashes every blob: with the program that is installed everywhere, and with
   // the fastest one.
   const floor = (hash: string): string =>
-    `cd ${out} && curl -sS --no-progress-meter -Z --parallel-max 6 -K ${folder}/curl && ls | xargs -P2 -n16 ${hash} >/dev/null`;
+    `cd ${out} && curl -sS --no-progress-meter -Z --parallel-max 6 -K ${folder}/curl && ls | xargs -P2 -n16 ` +
+    `${hash} >/dev/null`;
   const openssl = floor('openssl dgst -sha256');
   const copies = pullspecs.map((pullspec, index) => {
     return `skopeo copy -q --all --src-tls-verify=false docker://${pullspec} dir:${out}/${index}`;

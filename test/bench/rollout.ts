@@ -33,7 +33,8 @@ for (const size of sizes) {
   const own = [
     `${seconds.toFixed(0)} s`,
     `${rounds} rounds in ${spread.toFixed(0)} s, ${bundle.sentBySource} times from the source`,
-    `${sum(all.map(({ requests }) => requests)).toFixed(1)} requests and ${(bytes / 1024).toFixed(0)} KiB of the API server a node`,
+    `${sum(all.map(({ requests }) => requests)).toFixed(1)} requests and ${(bytes / 1024).toFixed(0)} KiB of ` +
+      'the API server a node',
     `a record of ${(record / 1024).toFixed(0)} KiB`,
   ];
   addRow({ job: `an update of ${nodes} nodes`, own: own.join(', '), peer: '', wall: '', cpu: '' });

@@ -137,7 +137,8 @@ describe('metadata.json of each kind of bundle', () => {
       'invalid-bundle',
     );
     expect(error.message).to.equal(
-      'metadata.json in x.tar is not in the form that create writes: from line 5 on it has unknown or repeated keys, or another order or spelling',
+      'metadata.json in x.tar is not in the form that create writes: from line 5 on it has unknown or repeated ' +
+        'keys, or another order or spelling',
     );
   });
 

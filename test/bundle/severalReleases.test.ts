@@ -144,7 +144,8 @@ describe('a bundle with several releases', () => {
     const refused = await runExecutable('oc-adm_release_mirror_config', workshop.folder, [...args, oneTag]);
     expect([refused.code, refused.stderr]).to.deep.equal([
       2,
-      'error (usage): --to-release-image has one tag, and several releases need one each\nhint: Put ${version} into the tag, such as REGISTRY/REPOSITORY:${version}-x86_64.\n',
+      'error (usage): --to-release-image has one tag, and several releases need one each\nhint: Put ${version} ' +
+        'into the tag, such as REGISTRY/REPOSITORY:${version}-x86_64.\n',
     ]);
   });
 

@@ -118,7 +118,8 @@ describe('drills', () => {
           reason: 'DrillPassed',
           type: 'Normal',
           message:
-            '2 of 2 pods ran again after a restart of the container runtime without a registry; 0 images were asked for',
+            '2 of 2 pods ran again after a restart of the container runtime without a registry; 0 images were ' +
+            'asked for',
         },
       ]);
     });

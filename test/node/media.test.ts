@@ -311,7 +311,9 @@ describe('media', () => {
       await drives.plug(await drives.makeExt4(await gather(one))),
       await drives.plug(await drives.makeExt4(await gather(other))),
     ];
-    const hang = `#!/bin/sh\ncase "$*" in *${hung.device}*) until [ -e '${answer}' ]; do sleep 0.02; done;; esac\nexec /usr/sbin/blkid "$@"\n`;
+    const hang =
+      `#!/bin/sh\ncase "$*" in *${hung.device}*) until [ -e '${answer}' ]; do sleep 0.02; done;; esac\nexec ` +
+      `/usr/sbin/blkid "$@"\n`;
     await writeFile(join(folder, 'bin', 'blkid'), hang, { mode: 0o755 });
     const context = makeContext();
     const media = await openMedia(context, [], 2000);

@@ -272,8 +272,8 @@ describe('install', () => {
     for (const dryRun of [undefined, 'server'] as const) {
       const error = await failureOf(install(limited.cluster, { ...options, dryRun }, limited.context), 'denied');
       expect(error.message).to.equal(
-        'this user lacks 2 rights to install: create clusterroles.rbac.authorization.k8s.io, ' +
-          'create pods --subresource=exec -n oc-upgrade-bundle',
+        'this user lacks 2 rights to install: create clusterroles.rbac.authorization.k8s.io, create pods ' +
+          '--subresource=exec -n oc-upgrade-bundle',
       );
     }
     expect(limited.server.objects.revision).to.equal(revision);
@@ -327,7 +327,8 @@ describe('install', () => {
     expect((await run()).nodes).to.equal(3);
     const said = site.context.lines.filter((line) => line.includes('no agent runs on'));
     expect(said).to.deep.equal([
-      'info: no agent runs on aci-0 (virtual kubelet), admiralty-0 (virtual kubelet), kwok-0 (virtual kubelet), tainted-0 (virtual kubelet), win-0 (Windows): the update leaves these nodes out',
+      'info: no agent runs on aci-0 (virtual kubelet), admiralty-0 (virtual kubelet), kwok-0 (virtual ' +
+        'kubelet), tainted-0 (virtual kubelet), win-0 (Windows): the update leaves these nodes out',
     ]);
     expect(site.kubelets.podsOf('agent')).to.deep.equal(['kwok-0', 'master-0', 'tainted-0', 'worker-0', 'worker-1']);
   });

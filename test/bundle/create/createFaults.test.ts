@@ -138,7 +138,8 @@ describe('create against a registry that is wrong', () => {
       const { registry, componentRepository } = workshop.release;
       await fails(
         new RegExp(
-          `^error \\([a-z-]+\\): machine-os-content: source: ${registry}/${componentRepository} has no manifest ${digest}`,
+          `^error \\([a-z-]+\\): machine-os-content: source: ${registry}/${componentRepository} has no ` +
+            `manifest ${digest}`,
           'm',
         ),
         /^hint: /m,

@@ -256,7 +256,8 @@ describe('create --for', () => {
         'node/worker-0 is not ready',
         'clusterversion/version must not be updated to another minor version: etcd is too old',
         'the feature set CustomNoUpgrade (NewOlm) prevents updates to another minor version',
-        'Kubernetes 1.25 removes the API podsecuritypolicies.v1beta1.policy, which system:serviceaccount:app:deployer used',
+        'Kubernetes 1.25 removes the API podsecuritypolicies.v1beta1.policy, which ' +
+          'system:serviceaccount:app:deployer used',
         'the update to 4.12.4 requires the acknowledgement ack-4.11-kube-1.25-api-removals-in-4.12: “Migrate them.”',
       ]);
     });

@@ -14,7 +14,9 @@ describe('runCredentialPlugin', () => {
       makeContext(),
     );
   /** Returns the input of the plugin, which it returns as its token. */
-  const echo = `printf '{"kind":"ExecCredential","apiVersion":"%s","status":{"token":"%s"}}' "$VERSION" "$(printf %s "$KUBERNETES_EXEC_INFO" | base64 -w0)"`;
+  const echo =
+    `printf '{"kind":"ExecCredential","apiVersion":"%s","status":{"token":"%s"}}' "$VERSION" "$(printf %s ` +
+    '"$KUBERNETES_EXEC_INFO" | base64 -w0)"';
   const infoFor = async (version: string, more: object, options: object) => {
     const env = [{ name: 'VERSION', value: `${group}/${version}` }];
     const { token = '' } = await run(echo, { apiVersion: `${group}/${version}`, env, ...more }, options);

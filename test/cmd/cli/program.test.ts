@@ -268,7 +268,8 @@ describe('runProgram', () => {
         code: 1,
         stdout: '',
         stderr:
-          'error (unreachable): The registry r.test does not answer.\nhint: Check the network.\nmore: oc sample explain unreachable\n',
+          'error (unreachable): The registry r.test does not answer.\nhint: Check the network.\nmore: oc ' +
+          'sample explain unreachable\n',
       });
     });
 

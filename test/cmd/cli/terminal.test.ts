@@ -108,7 +108,8 @@ describe('Terminal', () => {
     });
     expect(stdout.text).to.equal('result\n');
     expect(stderr.text).to.equal(
-      'why\nnews\nwarning: careful\nerror (tls): broken\nhint: repair it\ntry: --oil, --paint\nmore: explain tls\ncaused by: rust\n',
+      'why\nnews\nwarning: careful\nerror (tls): broken\nhint: repair it\ntry: --oil, --paint\nmore: explain ' +
+        'tls\ncaused by: rust\n',
     );
   });
 

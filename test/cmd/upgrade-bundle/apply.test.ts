@@ -62,7 +62,8 @@ describe('oc adm-upgrade-bundle apply', () => {
     const trust = [`--signature-keyring=${several.keyFile}`, `--trust-fingerprint=${several.key.fingerprint}`];
     const { stderr } = await run('apply', '-f', several.path, ...trust);
     expect(stderr).to.contain(
-      'warning: the update to 4.21.1 requires the acknowledgement ack-4.20-x: “Check this.”. To allow it, add --acknowledge=ack-4.20-x\n',
+      'warning: the update to 4.21.1 requires the acknowledgement ack-4.20-x: “Check this.”. To allow it, add ' +
+        '--acknowledge=ack-4.20-x\n',
     );
     const allowed = await run('apply', several.path, ...trust, '--acknowledge=ack-4.20-x');
     expect(allowed.stdout).to.contain(' configured\n');
@@ -139,10 +140,12 @@ describe('oc adm-upgrade-bundle apply', () => {
     const { code, stdout, stderr } = await run('apply', `${bundle.path}.yaml`, '--hold');
     expect(code, stderr).to.equal(0);
     expect(stderr).to.contain(
-      `warning: nothing is verified: ${bundle.path}.yaml only states 4.19.4, ${bundle.result.digest ?? ''}. Give the bundle itself to check it\n`,
+      `warning: nothing is verified: ${bundle.path}.yaml only states 4.19.4, ${bundle.result.digest ?? ''}. ` +
+        `Give the bundle itself to check it\n`,
     );
     expect(stdout).to.equal(
-      `upgradebundle/4.19.4-x86-64 created\nThe agents look for it now. The update waits for oc adm-upgrade-bundle resume ${kubeconfig}. Follow it: oc adm-upgrade-bundle status -w ${kubeconfig}\n`,
+      `upgradebundle/4.19.4-x86-64 created\nThe agents look for it now. The update waits for oc ` +
+        `adm-upgrade-bundle resume ${kubeconfig}. Follow it: oc adm-upgrade-bundle status -w ${kubeconfig}\n`,
     );
     expect(spec()).to.deep.include({ hold: true });
     expect((await run('apply', bundle.path, ...trusting())).stdout).to.match(

@@ -117,7 +117,8 @@ describe('the report of a drill', () => {
     const text = formatDrillJunit('site', [result]);
     expect(text).to.contain('<testsuites name="drill site" tests="3" failures="2">');
     expect(text).to.contain(
-      '<testcase classname="worker-0.ReplicaSet/web" name="shop/web-1" time="0"><failure type="not running" message="container web: ErrImagePull"/>',
+      '<testcase classname="worker-0.ReplicaSet/web" name="shop/web-1" time="0"><failure type="not running" ' +
+        'message="container web: ErrImagePull"/>',
     );
     expect(text).to.contain('<testcase classname="worker-0.DaemonSet/dns" name="openshift-dns/dns-1" time="61.5"/>');
     expect(text).to.contain('quay.io/site/&lt;tool&gt;:1 was asked for 1 times by skopeo/1.9.3');

@@ -92,8 +92,10 @@ describe('oc adm-upgrade-bundle lint', () => {
     const { code, stdout, stderr } = await lint('manifests');
     expect(code).to.equal(1);
     expect(stdout).to.contain(
-      '\nblocker pull-always (1)\n  The kubelet asks a registry at each start of the container, even if the node has the image.\n' +
-        '  Set imagePullPolicy: IfNotPresent, or image.pullPolicy of an image volume.\n  - container c pulls from a registry at every start (pull policy: Always)\n' +
+      '\nblocker pull-always (1)\n  The kubelet asks a registry at each start of the container, even if the ' +
+        'node has the image.\n' +
+        '  Set imagePullPolicy: IfNotPresent, or image.pullPolicy of an image volume.\n  - container c pulls ' +
+        'from a registry at every start (pull policy: Always)\n' +
         '    daemonset/a -n openshift-x of openshift-x, a.yaml:14 spec.template.spec.containers[c].imagePullPolicy\n',
     );
     expect(stderr).to.contain('error (needs-registry): manifests needs a registry: 1 finding');

@@ -58,7 +58,8 @@ describe('oc adm-upgrade-bundle preflight', () => {
     const { code, stdout, stderr } = await preflight(bundle.path, ...trusted);
     expect(code).to.equal(1);
     expect(stderr).to.equal(
-      'error (not-ready): the cluster cannot update to 4.19.4 without a registry: 1 blocker\nhint: Follow the advice above, then run this again.\ntry: --ignore\nmore: oc adm-upgrade-bundle explain not-ready\n',
+      'error (not-ready): the cluster cannot update to 4.19.4 without a registry: 1 blocker\nhint: Follow the ' +
+        'advice above, then run this again.\ntry: --ignore\nmore: oc adm-upgrade-bundle explain not-ready\n',
     );
     expect(stdout).to.match(/^test: OpenShift 4\.19\.3, to be updated to 4\.19\.4; 3 nodes and 15 workloads checked\n/);
     expect(stdout).to.match(

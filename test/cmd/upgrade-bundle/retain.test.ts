@@ -125,12 +125,14 @@ describe('oc adm-upgrade-bundle retain', () => {
     const update = { ...record, metadata: { name: '4.19.4-x86-64' }, spec: { bundle: { digest } } };
     server.put({ ...update, status: { phase: 'Completed' } });
     expect((await retain(bundle.path, ...trust())).stdout).to.contain(
-      '\nThe cluster runs 4.19.4. Every node loads and pins its images, and no copy stays: it has no mirrors (install --mirror).\n',
+      '\nThe cluster runs 4.19.4. Every node loads and pins its images, and no copy stays: it has no mirrors ' +
+        '(install --mirror).\n',
     );
     complete();
     expect((await retain(bundle.path, ...trust())).stdout).to.equal(
       `upgradebundle/${name} unchanged\n` +
-        'The cluster runs 4.19.4. Every node has its images pinned, and no copy stays: it has no mirrors (install --mirror).\n',
+        'The cluster runs 4.19.4. Every node has its images pinned, and no copy stays: it has no mirrors ' +
+        '(install --mirror).\n',
     );
     const printed = JSON.parse((await retain(bundle.path, ...trust(), '-o', 'json')).stdout) as object;
     expect(printed).to.deep.equal({

@@ -30,7 +30,8 @@ describe('the operating system streams of a bundle', () => {
   after(() => bundle.remove());
 
   const needs =
-    '5.0.1 needs its operating system streams described in the cluster: rhel-10, rhel-9; commit d20efd9b9bdb by its image';
+    '5.0.1 needs its operating system streams described in the cluster: rhel-10, rhel-9; commit d20efd9b9bdb by its ' +
+    'image';
 
   it('are shown by inspect, with the bytes that a site without nodes of a stream does not need', async () => {
     const text = await run('inspect', bundle.path);

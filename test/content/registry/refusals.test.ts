@@ -92,7 +92,8 @@ describe('explainRegistryRefusal', () => {
 
   it('finds the words in answers of storage and of proxies', () => {
     const s3 =
-      '<?xml version="1.0"?><Error><Code>AccessDenied</Code><Message>Request has expired</Message><AWSAccessKeyId>AKIA</AWSAccessKeyId></Error>';
+      '<?xml version="1.0"?><Error><Code>AccessDenied</Code><Message>Request has ' +
+      'expired</Message><AWSAccessKeyId>AKIA</AWSAccessKeyId></Error>';
     const elsewhere = explainRegistryRefusal(
       subject,
       replyOf(403, s3, { isCrossOrigin: true, url: new URL('https://cdn/x?sig=1') }),

@@ -90,7 +90,8 @@ export class DrillSite {
     await mkdir(place);
     const node = await SystemdNode.make(own, place, {
       '/etc/containers/registries.conf':
-        'unqualified-search-registries = ["registry.access.redhat.com"]\n[[registry]]\nprefix = "quay.io/site"\nlocation = "quay.io/site"\n' +
+        'unqualified-search-registries = ["registry.access.redhat.com"]\n[[registry]]\nprefix = ' +
+        '"quay.io/site"\nlocation = "quay.io/site"\n' +
         '[[registry.mirror]]\nlocation = "mirror.site.test:5000/site"\n',
       '/etc/crio-pulls': `${pulls.join('\n')}\n`,
       '/var/lib/kubelet/kubeconfig': kubeconfig,

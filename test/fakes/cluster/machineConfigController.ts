@@ -125,7 +125,8 @@ export class MachineConfigController {
     }
     if (version !== this.build.version) {
       this.#say(
-        `1 osimagestream_controller.go:345] OSImageStream rebuild deferred: ClusterVersion targets ${version} but operator is ${this.build.version}`,
+        `1 osimagestream_controller.go:345] OSImageStream rebuild deferred: ClusterVersion targets ${version} ` +
+          `but operator is ${this.build.version}`,
       );
       return this.#go('deferred');
     }

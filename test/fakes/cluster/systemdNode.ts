@@ -93,7 +93,9 @@ export class SystemdNode {
     const node = new SystemdNode(name, folder, isAlone);
     for (const each of ['root', 'changes', 'work', 'images', 'temporary']) await mkdir(join(folder, each));
     const executable = join(places.project, relative(project, executableOf('oc-adm_upgrade_bundle')));
-    const program = `#!/bin/sh\nNODE_COMPILE_CACHE='${join(places.project, relative(project, compileCache))}' exec '${join(places.node, basename(process.execPath))}' '${executable}' "$@"\n`;
+    const program =
+      `#!/bin/sh\nNODE_COMPILE_CACHE='${join(places.project, relative(project, compileCache))}' exec ` +
+      `'${join(places.node, basename(process.execPath))}' '${executable}' "$@"\n`;
     const all = {
       ...files,
       ...Object.fromEntries(Object.entries(units).map(([unit, text]) => [`/etc/systemd/system/${unit}`, text])),
@@ -150,18 +152,24 @@ export class SystemdNode {
       // Otherwise systemd mounts hierarchies that all nodes share, and ends units of other nodes.
       `  mount -o remount,ro .${own}; fi`,
       // Nothing of this machine’s own services.
-      'rm -rf lib/systemd/system/*.wants usr/lib/systemd/system/*.wants lib/systemd/system-generators usr/lib/systemd/system-generators',
-      'for each in etc/systemd/system/*; do case $each in *oc-upgrade-bundle*|*.wants|*/crio.service|*/multi-user.target) ;; *) rm -rf "$each" ;; esac; done',
+      'rm -rf lib/systemd/system/*.wants usr/lib/systemd/system/*.wants lib/systemd/system-generators ' +
+        'usr/lib/systemd/system-generators',
+      'for each in etc/systemd/system/*; do case $each in ' +
+        '*oc-upgrade-bundle*|*.wants|*/crio.service|*/multi-user.target) ;; *) rm -rf "$each" ;; esac; done',
       'mkdir -p etc/systemd/system/multi-user.target.wants',
-      'for each in etc/systemd/system/*.wants/*; do case $each in *oc-upgrade-bundle*) ;; *) rm -f "$each" ;; esac; done',
+      'for each in etc/systemd/system/*.wants/*; do case $each in *oc-upgrade-bundle*) ;; *) rm -f "$each" ;; ' +
+        'esac; done',
       'ln -sf ../crio.service etc/systemd/system/multi-user.target.wants/crio.service',
-      `exec env -i container=test PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin chroot . /lib/systemd/systemd --system --unit=multi-user.target --log-target=console --log-level=info --show-status=0`,
+      'exec env -i container=test PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin chroot . ' +
+        '/lib/systemd/systemd --system --unit=multi-user.target --log-target=console --log-level=info ' +
+        '--show-status=0',
     ].join('\n');
     for (const group of this.#groups) await mkdir(group, { recursive: true });
     const cgroup = [
       // Only builtins: a program that this shell starts would be taken for the first process of the node.
       ...this.#groups.map((group) => `echo $$ > '${group}/cgroup.procs'`),
-      `exec unshare --fork --kill-child --pid --mount --uts --ipc --cgroup ${this.#isAlone ? '--net ' : ''}--propagation=private sh -c "$1"`,
+      'exec unshare --fork --kill-child --pid --mount --uts --ipc --cgroup ' +
+        `${this.#isAlone ? '--net ' : ''}--propagation=private sh -c "$1"`,
     ].join('\n');
     const log = openSync(join(this.#folder, 'console'), 'a');
     this.#child = spawn('sh', ['-c', cgroup, 'sh', script], { stdio: ['ignore', log, log] });

@@ -67,7 +67,8 @@ export function* checkSchema(schema: ApiSchema, value: unknown, before: unknown)
     yield {
       field: '<nil>',
       message:
-        'Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation',
+        'Invalid value: null: some validation rules were not checked because the object was invalid; correct the ' +
+        'existing errors to complete validation',
     };
 }
 

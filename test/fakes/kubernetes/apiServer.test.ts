@@ -187,7 +187,8 @@ describe('TestApiServer', () => {
     const refused = await send('POST', base, configMap('late'));
     expect([refused.status, refused.body['message']]).to.deep.equal([
       403,
-      'configmaps "late" is forbidden: unable to create new content in namespace default because it is being terminated',
+      'configmaps "late" is forbidden: unable to create new content in namespace default because it is being ' +
+        'terminated',
     ]);
     await send('PATCH', `${base}/held`, { metadata: { finalizers: null } }, 'application/merge-patch+json');
     expect(server.find('v1', 'Namespace', 'default')).to.equal(undefined);

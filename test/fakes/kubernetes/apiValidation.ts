@@ -10,7 +10,9 @@ export function validate(kind: ApiKind, object: ApiObject, before?: ApiObject): 
   const { name } = object.metadata;
   const causes: { field: string; message: string }[] = [];
   if (!/^[a-z0-9]([a-z0-9.:-]*[a-z0-9])?$/.test(name) || name.length > 253) {
-    const message = `Invalid value: "${name}": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.'`;
+    const message =
+      `Invalid value: "${name}": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric ` +
+      "characters, '-' or '.'";
     causes.push({ field: 'metadata.name', message });
   }
   causes.push(...metadataCauses(object, before));
@@ -74,7 +76,9 @@ function* metadataCauses({ metadata }: ApiObject, before: ApiObject | undefined)
     if (/^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$/.test(value)) continue;
     yield {
       field: 'metadata.labels',
-      message: `Invalid value: "${value}": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.'`,
+      message:
+        `Invalid value: "${value}": a valid label must be an empty string or consist of alphanumeric characters, ` +
+        "'-', '_' or '.'",
     };
   }
   const annotations = Object.entries((metadata['annotations'] ?? {}) as Record<string, string>);
@@ -85,7 +89,9 @@ function* metadataCauses({ metadata }: ApiObject, before: ApiObject | undefined)
   if (before?.metadata['deletionTimestamp'] !== undefined && added.length > 0)
     yield {
       field: 'metadata.finalizers',
-      message: `Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers ${JSON.stringify(added)}`,
+      message:
+        'Forbidden: no new finalizers can be added if the object is being deleted, found new ' +
+        `finalizers ${JSON.stringify(added)}`,
     };
 }
 

@@ -142,7 +142,8 @@ network_config_dir = ${at('networks')}
       return host;
     }
     console.error(
-      'SKIPPED systemd: it does not start as the first process of a namespace here; the unit runner of the tests replaces it',
+      'SKIPPED systemd: it does not start as the first process of a namespace here; the unit runner of the ' +
+        'tests replaces it',
     );
     const systemctl = `#!/bin/sh\nexec ${process.execPath} ${unitRunner} "$@"\n`;
     await writeFile(join(folder, 'bin/systemctl'), systemctl, { mode: 0o755 });

@@ -17,6 +17,7 @@ import { makeContext } from '../../support/context.ts';
 import { useDockerRegistry } from '../../support/dockerRegistry.ts';
 import { requirePeer } from '../../support/peers.ts';
 import type { Execution } from '../../support/program/execution.ts';
+import { failureOf } from '../../support/program/failure.ts';
 import { listTags, Mirroring, pullWhole } from '../../support/release/mirroring.ts';
 import type { TestRelease } from '../../support/release/release.ts';
 
@@ -184,6 +185,20 @@ describe('readRecords', () => {
     await store.push(image, () => Promise.resolve(Readable.from([bytes])));
     const own = `prune-unfinished-${image.digest.slice(7, 19)}`;
     expect(await readRecords(store, new Map([[own, image.digest]]))).to.deep.equal([]);
+  });
+
+  it('refuses a record with a value of another form', async () => {
+    const damaged = [
+      { ...record, manifests: ['manifest'] },
+      { ...record, blobs: undefined },
+      { ...record, run: { ...record.run, process: undefined } },
+      { ...record, run: { ...record.run, process: { ...record.run.process, pid: 0 } } },
+    ];
+    for (const each of damaged) {
+      const { tag } = await writeRecord(store, each as never);
+      const { hint } = await failureOf(readRecords(store, new Map([[tag, await digestOfTag(tag)]])), 'invalid-file');
+      expect(hint).to.contain('Remove that tag');
+    }
   });
 
   it('leaves out a record whose run ended at this moment', async () => {

@@ -85,7 +85,8 @@ describe('HostStorage', () => {
       addProgram(
         'crio',
         '[ "$*" = "status info" ] || exit 2',
-        `printf 'cgroup driver: systemd\\nstorage driver: overlay\\nstorage graph root: ${root}\\nstorage image: ${images}\\n'`,
+        `printf 'cgroup driver: systemd\\nstorage driver: overlay\\nstorage graph root: ${root}\\nstorage ` +
+          `image: ${images}\\n'`,
       );
     beforeEach(() =>
       addProgram('skopeo', `echo 'reference "[vfs@${folder}/main+/run]localhost/x" does not resolve' >&2; exit 1`),

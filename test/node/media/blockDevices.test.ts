@@ -115,7 +115,8 @@ describe('parseBlockDevices', () => {
 
   it('reads the output of older versions: strings for numbers and booleans', () => {
     const json =
-      '{"blockdevices": [{"name":"/dev/sdb", "kname":"/dev/sdb", "type":"disk", "rm":"1", "hotplug":"0", "size":"1000", "tran":null, "mountpoint":""}]}';
+      '{"blockdevices": [{"name":"/dev/sdb", "kname":"/dev/sdb", "type":"disk", "rm":"1", "hotplug":"0", ' +
+      '"size":"1000", "tran":null, "mountpoint":""}]}';
     expect(parseBlockDevices(json)).to.deep.equal([
       {
         path: '/dev/sdb',

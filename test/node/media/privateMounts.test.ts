@@ -127,7 +127,9 @@ describe('PrivateMounts', () => {
 
   it('finds a bundle if the mount program does not know nosymfollow', async () => {
     const drive = await drives.plug(await drives.makeExt4(await gather(one)));
-    const old = `#!/bin/sh\ncase "$*" in *nosymfollow*) exit 32;; esac\nPATH=/usr/sbin:/usr/bin:/sbin:/bin\nexec mount "$@"\n`;
+    const old =
+      `#!/bin/sh\ncase "$*" in *nosymfollow*) exit 32;; esac\nPATH=/usr/sbin:/usr/bin:/sbin:/bin\nexec mount ` +
+      `"$@"\n`;
     await writeFile(join(folder, 'bin', 'mount'), old, { mode: 0o755 });
     expect(brief(await search(await openMedia()))).to.deep.equal([`found ${drive.device} 4.12.4`]);
   });

@@ -45,11 +45,13 @@ describe('runDrill', () => {
   it('redirects every table of the configuration, known registries and usual ends, and logs each request', async () => {
     await put(
       '/etc/containers/registries.conf',
-      'unqualified-search-registries = ["docker.io"]\n[[registry]]\nprefix = "quay.io/site/app"\nlocation = "quay.io/site/app"\n',
+      'unqualified-search-registries = ["docker.io"]\n[[registry]]\nprefix = "quay.io/site/app"\nlocation = ' +
+        '"quay.io/site/app"\n',
     );
     await put(
       '/etc/containers/registries.conf.d/50-mirror.conf',
-      '[[registry]]\nlocation = "registry.redhat.io"\nblocked = true\n[[registry.mirror]]\nlocation = "mirror.site.example:5000/rh"\n',
+      '[[registry]]\nlocation = "registry.redhat.io"\nblocked = true\n[[registry.mirror]]\nlocation = ' +
+        '"mirror.site.example:5000/rh"\n',
     );
     // Container tools read no file of another name.
     await put('/etc/containers/registries.conf.d/50-mirror.conf.rpmsave', '[[registry]]\nlocation = "old.example"\n');

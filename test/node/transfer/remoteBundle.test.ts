@@ -135,7 +135,9 @@ describe('openRemoteBundle', () => {
       const source = { url, token: undefined, allowUnsigned };
       const error = await failureOf(openRemoteBundle(source, connections, makeContext()), 'unsigned');
       expect([error.message, error.settings]).to.deep.equal([
-        `${url.href} ${allowUnsigned ? 'may be unsigned' : 'has 1 image not covered by the release signature'}, so only its digest proves the content`,
+        `${url.href} ` +
+          `${allowUnsigned ? 'may be unsigned' : 'has 1 image not covered by the release signature'}, so only ` +
+          'its digest proves the content',
         ['digest'],
       ]);
     }

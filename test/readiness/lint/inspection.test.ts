@@ -143,7 +143,8 @@ describe('inspectFile', () => {
 
     it('reads a value that contains itself once', async () => {
       const found = await find(
-        `apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata: &a [*a, *a, {containers: [{name: c, image: ${image}, imagePullPolicy: Always}]}]\n`,
+        `apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata: &a [*a, *a, {containers: [{name: c, ` +
+          `image: ${image}, imagePullPolicy: Always}]}]\n`,
       );
       expect(found).to.have.length(1);
     });

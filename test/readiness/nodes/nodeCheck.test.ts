@@ -112,7 +112,8 @@ describe('the preflight of nodes', () => {
       site.server.put({ ...each, status: { ...(each['status'] as Json), conditions } });
     expect(await find(plan)).to.deep.equal(['info nodes node/']);
     expect(await messageOf('info nodes node/')).to.equal(
-      'in no machine config pool, and not checked: aci-0 (virtual kubelet), admiralty-0 (virtual kubelet), kwok-0 (virtual kubelet), tainted-0 (virtual kubelet), win-0 (Windows)',
+      'in no machine config pool, and not checked: aci-0 (virtual kubelet), admiralty-0 (virtual kubelet), ' +
+        'kwok-0 (virtual kubelet), tainted-0 (virtual kubelet), win-0 (Windows)',
     );
     expect((await run()).nodes).to.equal(3);
   });
@@ -133,7 +134,8 @@ describe('the preflight of nodes', () => {
     site.server.nodeStats.delete('worker-0');
     expect(await find(fresh)).to.deep.equal(['blocker space node/master-0', 'info space node/worker-0', ...absent]);
     expect(await messageOf('blocker space node/master-0', fresh)).to.equal(
-      'has 60 GiB only; 68 GiB of free space are needed (48 GiB for the images, 2.0 GiB for two backups of etcd, the rest stays free)',
+      'has 60 GiB only; 68 GiB of free space are needed (48 GiB for the images, 2.0 GiB for two backups of ' +
+        'etcd, the rest stays free)',
     );
     // Loaded images need no more space.
     expect(await messageOf('blocker space node/master-0', plan)).not.to.match(/GiB/);

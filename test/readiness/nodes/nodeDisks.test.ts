@@ -18,7 +18,8 @@ const check = (images: object, system: object): string[] =>
 describe('the space on the file systems of a node', () => {
   it('is one sum if one file system has everything', () => {
     expect(check(fs(67, 120), fs(66.9, 120))).to.deep.equal([
-      'blocker has 67 GiB only; 68 GiB of free space are needed (48 GiB for the images, 2.0 GiB for two backups of etcd, the rest stays free)',
+      'blocker has 67 GiB only; 68 GiB of free space are needed (48 GiB for the images, 2.0 GiB for two ' +
+        'backups of etcd, the rest stays free)',
     ]);
     expect(check(fs(69, 120), fs(69, 120))).to.deep.equal([]);
   });
@@ -26,13 +27,15 @@ describe('the space on the file systems of a node', () => {
   it('is judged by itself on a file system of the images, not by the size of the other one', () => {
     expect(check(fs(160, 200), fs(1700, 1830))).to.deep.equal([]);
     expect(check(fs(60, 1024), fs(60, 80))).to.deep.equal([
-      'blocker has 60 GiB only at /var/lib/containers; 186 GiB of free space are needed (32 GiB for the images, the rest stays free)',
+      'blocker has 60 GiB only at /var/lib/containers; 186 GiB of free space are needed (32 GiB for the ' +
+        'images, the rest stays free)',
     ]);
   });
 
   it('charges the copy of the bundle and the backups to the system disk', () => {
     expect(check(fs(160, 200), fs(33, 60))).to.deep.equal([
-      'blocker has 33 GiB only on its system disk; 34 GiB of free space are needed (16 GiB for the copy of the bundle, 2.0 GiB for two backups of etcd, the rest stays free)',
+      'blocker has 33 GiB only on its system disk; 34 GiB of free space are needed (16 GiB for the copy of the ' +
+        'bundle, 2.0 GiB for two backups of etcd, the rest stays free)',
     ]);
     expect(check(fs(160, 200), fs(35, 60))).to.deep.equal([]);
   });

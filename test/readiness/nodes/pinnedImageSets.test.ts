@@ -135,7 +135,8 @@ describe('readPinState', () => {
     const why = { name: 'site-apps', lastFailedGenerationError: 'no such host' };
     const reports = [report('a', 'worker', [why], broken)];
     expect(readPinState(sets, pools, reports, ['a']).failures).to.deep.equal([
-      'a: the set site-apps of the site: no such host; while it fails, nothing is pinned there: correct it, or delete it (oc delete pinnedimageset site-apps)',
+      'a: the set site-apps of the site: no such host; while it fails, nothing is pinned there: correct it, or ' +
+        'delete it (oc delete pinnedimageset site-apps)',
     ]);
     const site = { ...sets[0], metadata: { name: 'site-apps' } } as StoredObject;
     const found = checkSitePins({ pinnedSets: [...sets, site], poolNodes: reports });

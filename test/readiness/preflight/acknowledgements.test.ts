@@ -29,9 +29,9 @@ describe('the acknowledgements of an update', () => {
     expect(due.map(({ severity, message }) => `${severity}: ${message}`)).to.deep.equal([
       'warning: the update to 4.20.3 requires the acknowledgement ack-4.19-x: “Check 4.20.”',
       'warning: the update to 4.21.1 requires the acknowledgement ack-4.20-x: “Check 4.21.”',
-      'info: the update to 4.21.1 may require, if the cluster has mirror sets, also those of mirrors on control plane ' +
-        'nodes, the acknowledgement ack-4.20-sigstore-in-4.21: “Nodes of 4.21 verify the sigstore signature of the ' +
-        'release image: its mirrors must have that signature.”',
+      'info: the update to 4.21.1 may require, if the cluster has mirror sets, also those of mirrors on control ' +
+        'plane nodes, the acknowledgement ack-4.20-sigstore-in-4.21: “Nodes of 4.21 verify the sigstore signature of ' +
+        'the release image: its mirrors must have that signature.”',
     ]);
     expect(due[0]?.advice).to.contain('spec.acknowledge');
     expect((await run()).findings).to.deep.equal([]);

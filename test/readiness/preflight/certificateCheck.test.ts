@@ -56,7 +56,8 @@ describe('preflight of certificates', () => {
     expect(await find()).to.have.members([
       `blocker secret/etcd-peer-master-0 -n openshift-etcd has expired at ${at(-1)}`,
       `info secret/etcd-peer-master-9 -n openshift-etcd has expired at ${at(-1)}; no running component loads it`,
-      `info secret/node-system-admin-client -n openshift-kube-apiserver-operator has expired at ${at(-1)}; no running component loads it`,
+      `info secret/node-system-admin-client -n openshift-kube-apiserver-operator has expired at ${at(-1)}; no ` +
+        'running component loads it',
     ]);
     const volumes = [{ name: 'c', projected: { sources: [{ secret: { name: 'old' } }] } }];
     connected.server.put(pod('service-ca-1', 'openshift-service-ca', { volumes }, 'ReplicaSet/service-ca'));
@@ -93,7 +94,8 @@ describe('preflight of certificates', () => {
   it('says that Secrets may not be listed, and reads their metadata only', async () => {
     await start({ tokens: new Map([['t', 'reader']]), allow: ({ resource }) => resource !== 'secrets' });
     expect((await find())[0]).to.equal(
-      'info secret/ -n openshift-kube-apiserver-operator you may not list secrets -n openshift-kube-apiserver-operator: when its certificates expire is unknown',
+      'info secret/ -n openshift-kube-apiserver-operator you may not list secrets -n ' +
+        'openshift-kube-apiserver-operator: when its certificates expire is unknown',
     );
     await connected.close();
     await start();

@@ -50,7 +50,8 @@ describe('preflight of drains', () => {
     putPod('web-0');
     putBudget('web', { ...never, currentHealthy: 1, desiredHealthy: 1 });
     expect(await find()).to.deep.equal([
-      'warning poddisruptionbudget/web -n shop does not allow to evict pod web-0 on worker-0 now: 1 of 2 are healthy, and 1 must stay',
+      'warning poddisruptionbudget/web -n shop does not allow to evict pod web-0 on worker-0 now: 1 of 2 are ' +
+        'healthy, and 1 must stay',
     ]);
   });
 
@@ -68,7 +69,8 @@ describe('preflight of drains', () => {
     putPod('db-1', {}, 'Cluster/db');
     putBudget('db-primary', { ...never, expectedPods: 1, currentHealthy: 1, desiredHealthy: 1 });
     expect(await find()).to.deep.equal([
-      'warning poddisruptionbudget/db-primary -n shop never allows to evict pod db-1 on worker-0: Cluster/db decides about it',
+      'warning poddisruptionbudget/db-primary -n shop never allows to evict pod db-1 on worker-0: Cluster/db ' +
+        'decides about it',
     ]);
     putBudget('all', { ...never, disruptionsAllowed: 1 }, { selector: {} });
     expect((await find()).map((line) => line.split(' ')[0])).to.deep.equal(['warning', 'warning']);
@@ -101,7 +103,8 @@ describe('preflight of drains', () => {
       putMachine('db1', { status: 'True' }, { evictionStrategy: 'LiveMigrate' });
       putMachine('db2', { status: 'True' });
       expect(await find()).to.deep.equal([
-        'warning virtualmachineinstance/ drains wait for the migration of 2 virtual machines: shop/db1 on worker-0, shop/db2 on worker-0',
+        'warning virtualmachineinstance/ drains wait for the migration of 2 virtual machines: shop/db1 on ' +
+          'worker-0, shop/db2 on worker-0',
       ]);
     });
 
@@ -109,7 +112,8 @@ describe('preflight of drains', () => {
       const fixed = { status: 'False', reason: 'DisksNotLiveMigratable', message: 'PVC db is not shared' };
       putMachine('db1', fixed, { evictionStrategy: 'LiveMigrate' });
       const stuck =
-        'blocker virtualmachineinstance/db1 -n shop cannot leave worker-0 for its update, because it cannot be migrated: DisksNotLiveMigratable, PVC db is not shared';
+        'blocker virtualmachineinstance/db1 -n shop cannot leave worker-0 for its update, because it cannot be ' +
+        'migrated: DisksNotLiveMigratable, PVC db is not shared';
       expect(await find()).to.deep.equal([stuck]);
       putMachine('db1', fixed);
       expect(await find()).to.deep.equal([stuck]);
@@ -183,11 +187,13 @@ describe('preflight of drains', () => {
       putLoad('web-3', 'worker-1', { memory: '15Gi' });
       putLoad('web-4', 'worker-0', { memory: '15Gi' });
       expect(await findSpace()).to.deep.equal([
-        'warning node/worker-2 the pods of worker-2 request 3.8 CPUs, and the other nodes of the role have 2.5 CPUs left',
+        'warning node/worker-2 the pods of worker-2 request 3.8 CPUs, and the other nodes of the role have 2.5 ' +
+          'CPUs left',
       ]);
       putLoad('web-5', 'worker-2', { memory: '2Gi' });
       expect(await findSpace()).to.include(
-        'warning node/worker-0 the pods of worker-0 request 16.0 GiB of memory, and the other nodes of the role have 15.0 GiB of memory left',
+        'warning node/worker-0 the pods of worker-0 request 16.0 GiB of memory, and the other nodes of the ' +
+          'role have 15.0 GiB of memory left',
       );
     });
 

@@ -175,7 +175,8 @@ describe('checkHolds', () => {
     operator('db.v2', 4.22);
     operator('copied.v1', '4.20', { 'olm.copiedFrom': 'other' });
     expect(await find('4.20.9', '4.21.4', '4.22.1')).to.deep.equal([
-      'warning operators clusterserviceversion/web.v1 -n operators supports OpenShift up to 4.21: OLM holds the update to 4.22.1',
+      'warning operators clusterserviceversion/web.v1 -n operators supports OpenShift up to 4.21: OLM holds ' +
+        'the update to 4.22.1',
     ]);
     expect(await find('4.21.3', '4.21.4')).to.deep.equal([]);
   });
@@ -187,7 +188,8 @@ describe('checkHolds', () => {
     it(`names the feature set ${featureSet}`, async () => {
       put('config.openshift.io/v1', 'FeatureGate', 'cluster', { spec: { featureSet, ...custom } });
       expect(await find('4.20.9', '4.20.10', '4.21.4')).to.deep.equal([
-        `warning version featuregate/cluster has the feature set ${featureSet}${names}, which holds the update to 4.21.4`,
+        `warning version featuregate/cluster has the feature set ${featureSet}${names}, which holds the update ` +
+          'to 4.21.4',
       ]);
       expect(await find('4.20.9', '4.20.10')).to.deep.equal([]);
     });

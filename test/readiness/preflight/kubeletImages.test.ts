@@ -50,8 +50,10 @@ describe('preflight of the removal of images', () => {
 
   it('computes with the thresholds of each kubelet whether a bundle makes it remove images', async () => {
     expect(await find(40)).to.deep.equal([
-      'warning master-0 its kubelet removes images above 85 % of the disk (imageGCHighThresholdPercent), and 90 % will be used once the bundle is loaded (as on worker-0, worker-1)',
-      'warning master-0 its kubelet evicts pods and removes images below 15% of free space (evictionHard imagefs.available), and 10 % stay free (as on worker-0, worker-1)',
+      'warning master-0 its kubelet removes images above 85 % of the disk (imageGCHighThresholdPercent), and ' +
+        '90 % will be used once the bundle is loaded (as on worker-0, worker-1)',
+      'warning master-0 its kubelet evicts pods and removes images below 15% of free space (evictionHard ' +
+        'imagefs.available), and 10 % stay free (as on worker-0, worker-1)',
     ]);
     const own = { imageGCHighThresholdPercent: 95, evictionHard: { 'imagefs.available': '5Gi' } };
     for (const name of ['master-0', 'worker-0', 'worker-1']) connected.server.nodeConfigs.set(name, own);

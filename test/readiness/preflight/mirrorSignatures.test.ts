@@ -83,7 +83,8 @@ describe('checkMirrorSignatures', () => {
       withoutSignature('etcd');
       const mirror = `${registry.host}/${release.componentRepository}`;
       expect(await find(planned)).to.deep.equal([
-        'blocker lacks valid sigstore signatures of 1 of 2 images of 4.21.4, and nodes refuse to pull these from it: etcd. ' +
+        'blocker lacks valid sigstore signatures of 1 of 2 images of 4.21.4, and nodes refuse to pull these ' +
+          'from it: etcd. ' +
           `Push the images again with their signatures: push to ${mirror}`,
       ]);
     });

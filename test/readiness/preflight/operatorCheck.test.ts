@@ -24,7 +24,8 @@ describe('the preflight of operators and pools', () => {
       );
     put('2 of 3 members are available, master-1 is unhealthy');
     expect(await own(plan)).to.deep.equal([
-      'blocker has no quorum while a control plane node restarts: 2 of 3 members are available, master-1 is unhealthy, and 2 have to stay',
+      'blocker has no quorum while a control plane node restarts: 2 of 3 members are available, master-1 is ' +
+        'unhealthy, and 2 have to stay',
     ]);
     expect(await own()).to.deep.equal([]);
     put('2 members are available');

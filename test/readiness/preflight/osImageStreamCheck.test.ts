@@ -59,7 +59,8 @@ describe('checkStreams', () => {
     const spec = { defaultStream: 'rhel-8' };
     const existing = { apiVersion: 'x/v1', kind: 'OSImageStream', metadata: { name: 'cluster' }, spec };
     expect(check(streams, { existing })).to.deep.equal([
-      'blocker version: 5.0.1 has no operating system stream rhel-8, the default of the cluster; it has rhel-10, rhel-9',
+      'blocker version: 5.0.1 has no operating system stream rhel-8, the default of the cluster; it has ' +
+        'rhel-10, rhel-9',
     ]);
   });
 
@@ -86,7 +87,8 @@ describe('checkPreviewStreams', () => {
   it('blocks an update to 4.22 in a preview without a mirror', () => {
     const preview = { featureSet: 'TechPreviewNoUpgrade' };
     expect(check('4.22.4', preview)).to.deep.equal([
-      'blocker machine-config-operator of 4.22.4 with TechPreviewNoUpgrade reads operating systems from a registry, and the cluster has no mirror',
+      'blocker machine-config-operator of 4.22.4 with TechPreviewNoUpgrade reads operating systems from a ' +
+        'registry, and the cluster has no mirror',
     ]);
     expect(check('4.22.4', { ...preview, mirrored: true })).to.deep.equal([]);
     for (const [version, featureSet] of [

@@ -108,7 +108,8 @@ describe('a cluster with an InternalReleaseImage', () => {
     putNode('master-0', 'False');
     putNode('master-1', 'True');
     expect((await find())[0]).to.equal(
-      'warning MachineConfigNode/master-1: its registry of InternalReleaseImage is degraded: the registry does not answer',
+      'warning MachineConfigNode/master-1: its registry of InternalReleaseImage is degraded: the registry does ' +
+        'not answer',
     );
   });
 });

@@ -121,7 +121,8 @@ describe('preflight of webhooks', () => {
     put();
     putEndpoints(on('worker-0'), on('worker-0'), on('worker-1', false));
     expect(await find()).to.deep.equal([
-      'warning validatingwebhookconfiguration/guard guard.shop (failurePolicy Fail) has all its pods on worker-0 (service guard in shop), and it is for its own pods too',
+      'warning validatingwebhookconfiguration/guard guard.shop (failurePolicy Fail) has all its pods on ' +
+        'worker-0 (service guard in shop), and it is for its own pods too',
     ]);
     put({ rules: [{ ...pods, operations: ['DELETE'] }] });
     expect(await find()).to.deep.equal([]);

@@ -85,7 +85,8 @@ describe('the restore of a database in its place', function () {
       await mkdir(join(folder, 'bin'));
       await writeFile(
         join(folder, 'bin/cp'),
-        `#!/bin/sh\nmkdir "$3/userdata"\n/bin/cp "$1" "$2" "$3/userdata" ${copy}/postgres/userdata/PG_VERSION\nexit 1\n`,
+        `#!/bin/sh\nmkdir "$3/userdata"\n/bin/cp "$1" "$2" "$3/userdata" ` +
+          `${copy}/postgres/userdata/PG_VERSION\nexit 1\n`,
       );
       await chmod(join(folder, 'bin/cp'), 0o755);
       const half = { ...environment, PATH: `${join(folder, 'bin')}:${process.env['PATH'] ?? ''}` };

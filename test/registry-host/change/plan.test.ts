@@ -84,7 +84,8 @@ describe('planUpgrade', () => {
 
   it('edits the drop-in with the command, and migrates again with a left-over command', async () => {
     const command =
-      '/usr/bin/podman run -v /opt/quay/quay-config:/quay-registry/conf/stack:Z -v /opt/db:/sqlite quay.local/quay:v3.12.3 registry-nomigrate';
+      '/usr/bin/podman run -v /opt/quay/quay-config:/quay-registry/conf/stack:Z -v /opt/db:/sqlite ' +
+      'quay.local/quay:v3.12.3 registry-nomigrate';
     const fixture = await install({
       age: '2.0.7',
       dropIns: { 'quay-app.service.d/50-own.conf': `# ours\n[Service]\nExecStart=\nExecStart=${command}\n` },

@@ -75,7 +75,9 @@ describe('the needs of a registry', function () {
       path,
       text.replace('podman run ', 'podman run --network=slirp4netns:port_handler=slirp4netns '),
     );
-    const words = `${path}:${1 + text.slice(0, text.indexOf('podman run ')).split('\n').length - 1} has slirp4netns, which podman 6 does not have: use pasta`;
+    const words =
+      `${path}:${1 + text.slice(0, text.indexOf('podman run ')).split('\n').length - 1} has slirp4netns, which ` +
+      'podman 6 does not have: use pasta';
     expect((await registry.call('plan', ['--version=2.0.11'])).stdout).to.contain(
       `before podman 5.4.2 is updated to 6: ${words}`,
     );

@@ -31,7 +31,9 @@ describe('importDump', () => {
   }
 
   it('reads values over the borders of chunks, quoted names, and columns in another order', async () => {
-    const user = `COPY public."user" (verified, id, "username", company) FROM stdin;\nt\t7\tgrüße\\t\\\\N\t\\N\nf\t8\tt\t\n\\.\n`;
+    const user =
+      'COPY public."user" (verified, id, "username", company) FROM ' +
+      `stdin;\nt\t7\tgrüße\\t\\\\N\t\\N\nf\t8\tt\t\n\\.\n`;
     const text = `SET client_encoding = 'UTF8';\n${version}${user}SELECT pg_catalog.setval('x', 9, true);\n${end}`;
     const expected = { tables: 2, rows: 3 };
     for (const size of [1, 7, 100_000]) expect(await importDump(path, chunksOf(text, size))).to.deep.equal(expected);

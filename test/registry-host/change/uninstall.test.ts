@@ -174,7 +174,8 @@ describe('uninstall', function () {
     const dropIn = (storage: string): Promise<void> =>
       fixture.write(
         `${unit}.d/60-storage.conf`,
-        `[Service]\nExecStart=\nExecStart=/usr/bin/podman run --name quay-app -v ${fixture.quayRoot}/quay-config:/quay-registry/conf/stack:Z -v ${storage}:/datastorage quay\n`,
+        `[Service]\nExecStart=\nExecStart=/usr/bin/podman run --name quay-app -v ` +
+          `${fixture.quayRoot}/quay-config:/quay-registry/conf/stack:Z -v ${storage}:/datastorage quay\n`,
       );
     for (const storage of ['/srv', '/etc', '/root']) {
       await dropIn(storage);

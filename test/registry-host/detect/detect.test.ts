@@ -106,7 +106,9 @@ describe('detectInstallation', () => {
       age: '2.0.7',
       dropIns: {
         'quay-app.service.d/50-own.conf':
-          '[Service]\nExecStart=\nExecStart=/usr/bin/podman run -v /opt/quay/quay-config:/quay-registry/conf/stack:Z -v /opt/db:/sqlite:Z quay.local/quay:mine registry\n',
+          '[Service]\nExecStart=\nExecStart=/usr/bin/podman run -v ' +
+          '/opt/quay/quay-config:/quay-registry/conf/stack:Z -v /opt/db:/sqlite:Z quay.local/quay:mine ' +
+          'registry\n',
         'quay-app.service.d/readme.txt': 'not read',
       },
     });

@@ -10,7 +10,8 @@ function parse(line: string): PodmanCommand | undefined {
 describe('parsePodmanCommand', () => {
   it('tells options from the image, however values are attached', () => {
     const command = parse(
-      '-/usr/bin/podman --log-level=debug run -it --name a -v/x:/y --volume=/z:/w -e A=1 --replace --memory 2g img:1 registry -v',
+      '-/usr/bin/podman --log-level=debug run -it --name a -v/x:/y --volume=/z:/w -e A=1 --replace --memory 2g ' +
+        'img:1 registry -v',
     )!;
     expect(command.image?.text).to.equal('img:1');
     expect(command.command.map(({ text }) => text)).to.deep.equal(['registry', '-v']);

@@ -77,9 +77,11 @@ describe('the gates that operators add at run time', () => {
   it('are asked for before the first of several updates', () => {
     expect(list(release('4.19.12'), { hasMirrorSets: true, platform: 'VSphere' }, '4.20.9', '4.21.4', '4.22.1')).to.eql(
       [
-        'the update to 4.21.4 will require, because the cluster has mirror sets, also those of mirrors on control plane ' +
+        'the update to 4.21.4 will require, because the cluster has mirror sets, also those of mirrors on ' +
+          'control plane ' +
           `nodes, the acknowledgement ${sigstore}`,
-        'the update to 4.22.1 will require, because the platform is Azure or vSphere, and MachineConfiguration “cluster” ' +
+        'the update to 4.22.1 will require, because the platform is Azure or vSphere, and MachineConfiguration ' +
+          '“cluster” ' +
           `does not manage machine sets, the acknowledgement ${optOut}`,
       ],
     );
@@ -93,7 +95,8 @@ describe('the gates that operators add at run time', () => {
 
   it('may be missing in the running release, whose patch release may be older than they are', () => {
     expect(list(release('4.20.1'), { hasMirrorSets: true }, '4.21.4')).to.eql([
-      'the update to 4.21.4 may require, if the cluster has mirror sets, also those of mirrors on control plane nodes, ' +
+      'the update to 4.21.4 may require, if the cluster has mirror sets, also those of mirrors on control ' +
+        'plane nodes, ' +
         `the acknowledgement ${sigstore}`,
     ]);
     expect(list(release('4.20.1'), { hasMirrorSets: false }, '4.21.4')).to.eql([]);

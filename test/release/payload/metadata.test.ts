@@ -49,7 +49,8 @@ describe('readPayloadPolicies', () => {
     const files = {
       'a.json': JSON.stringify(json, null, 2),
       'crd.yaml':
-        'apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nspec:\n  names:\n    kind: ClusterImagePolicy\n',
+        'apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nspec:\n  names:\n    kind: ' +
+        'ClusterImagePolicy\n',
       'other.yaml': 'apiVersion: policy.sigstore.dev/v1beta1\nkind: ClusterImagePolicy\nmetadata:\n  name: other\n',
     };
     const policies = readPayloadPolicies(filesOf(files), '4.21.0', makeContext());

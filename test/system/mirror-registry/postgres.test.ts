@@ -124,7 +124,8 @@ describe('a registry with PostgreSQL', function () {
     expect(await readdir(registry.at('.oc-mirror-registry'))).to.deep.equal([]);
 
     await postgres.query(
-      "UPDATE migration SET image = 'after'; DROP VIEW seen; DROP TABLE extra; DELETE FROM repository; CREATE TABLE newer (id SERIAL); CREATE SEQUENCE alone",
+      "UPDATE migration SET image = 'after'; DROP VIEW seen; DROP TABLE extra; DELETE FROM repository; CREATE " +
+        'TABLE newer (id SERIAL); CREATE SEQUENCE alone',
     );
     const changed = await tables();
     const { code, stdout, stderr } = await registry.call('restore', [file]);

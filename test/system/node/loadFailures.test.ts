@@ -73,7 +73,9 @@ describe('loadBundle, when something fails', function () {
     await mkdir(programs);
     // Notes its arguments and the change of the store that was last, and fails while there is a file “broken”.
     const newest = `find ${folder}/main -type f -printf '%C@ %p\\n' | sort -n | tail -n 1`;
-    const script = `#!/bin/sh\necho "$*" >>${log}\n${newest} >>${log}\n[ ! -e ${folder}/broken ] || { echo 'Input/output error' >&2; exit 1; }\n`;
+    const script =
+      `#!/bin/sh\necho "$*" >>${log}\n${newest} >>${log}\n[ ! -e ${folder}/broken ] || { echo 'Input/output ` +
+      `error' >&2; exit 1; }\n`;
     await writeFile(join(programs, 'sync'), script, { mode: 0o755 });
     const own: Host = {
       ...host,

@@ -61,13 +61,17 @@ describe('a machine without an IPv4 address', function () {
   const writeMirror = async (host: string, repository: string, hasTls = false): Promise<void> => {
     const tables = made.result.metadata.images.map((image) => {
       const source = image.split('@')[0] ?? '';
-      return `[[registry]]\nprefix = "${source}"\nlocation = "${source}"\n[[registry.mirror]]\nlocation = "${host}/${repository}"\ninsecure = ${!hasTls}\n`;
+      return (
+        `[[registry]]\nprefix = "${source}"\nlocation = "${source}"\n[[registry.mirror]]\nlocation = ` +
+        `"${host}/${repository}"\ninsecure = ${!hasTls}\n`
+      );
     });
     await writeFile(join(folder, 'registries.conf'), [...new Set(tables)].join('\n'));
     await writeFile(join(folder, 'policy.json'), '{"default":[{"type":"insecureAcceptAnything"}]}');
   };
   const pull = (image: string): string =>
-    `CONTAINERS_REGISTRIES_CONF='${folder}/registries.conf' podman pull -q --signature-policy='${folder}/policy.json' '${image}'`;
+    `CONTAINERS_REGISTRIES_CONF='${folder}/registries.conf' podman pull -q ` +
+    `--signature-policy='${folder}/policy.json' '${image}'`;
   const startRegistry = async (): Promise<string> => {
     await mkdir(join(folder, 'registry'));
     const storage = { filesystem: { rootdirectory: join(folder, 'registry') } };
@@ -121,7 +125,8 @@ describe('a machine without an IPv4 address', function () {
     await writeMirror(`${registryName}:5001`, 'openshift/release');
     const image = made.result.metadata.components['cli'] ?? '';
     const { code, stdout, stderr } = await runInside(
-      `${product('oc-adm_upgrade_bundle', 'serve', made.path, '--listen=[::]:5001', `--host=${registryName}`, ...trusting())} >/dev/null 2>'${folder}/served' & await 'http://[fd53::1]:5001/v2/'`,
+      `${product('oc-adm_upgrade_bundle', 'serve', made.path, '--listen=[::]:5001', `--host=${registryName}`, ...trusting())} ` +
+        `>/dev/null 2>'${folder}/served' & await 'http://[fd53::1]:5001/v2/'`,
       pull(image),
       'podman images --digests --format "{{.Digest}}"',
     );
@@ -133,7 +138,8 @@ describe('a machine without an IPv4 address', function () {
     // skopeo and podman before 2023 read no reference with an IPv6 address.
     const url = `http://[::1]:5002/v2/openshift/release/manifests/${made.release.digest}`;
     const { code, stdout, stderr } = await runInside(
-      `${product('oc-adm_upgrade_bundle', 'serve', made.path, '--listen=[::1]:5002', '--host=::1', ...trusting())} >/dev/null 2>&1 & await 'http://[::1]:5002/v2/'`,
+      `${product('oc-adm_upgrade_bundle', 'serve', made.path, '--listen=[::1]:5002', '--host=::1', ...trusting())} ` +
+        ">/dev/null 2>&1 & await 'http://[::1]:5002/v2/'",
       `curl -sgf '${url}' | sha256sum`,
     );
     expect(code, stderr).to.equal(0);
@@ -159,7 +165,8 @@ createServer((client) => client.pipe(connect('${socket}')).pipe(client)).listen(
     const kubeconfig = await kubeconfigs.write({ cluster });
     const { stdout, stderr } = await runInside(
       `'${process.execPath}' '${folder}/bridge.mjs' & await '${cluster.server}/version'`,
-      `${product('oc-adm_upgrade_bundle', 'status', '--web', `--kubeconfig=${kubeconfig}`)} >'${folder}/url' & for i in $(seq 100); do [ -s '${folder}/url' ] && break; sleep 0.1; done`,
+      `${product('oc-adm_upgrade_bundle', 'status', '--web', `--kubeconfig=${kubeconfig}`)} >'${folder}/url' & ` +
+        `for i in $(seq 100); do [ -s '${folder}/url' ] && break; sleep 0.1; done`,
       `curl -sgf "$(cat '${folder}/url')" | head -c 15; echo; cat '${folder}/url'`,
     );
     bridge.close();
@@ -175,7 +182,9 @@ createServer((client) => client.pipe(connect('${socket}')).pipe(client)).listen(
     beforeEach(async () => {
       const folders = await makeMirror(folder, made.path, [registryName]);
       // The listening address of the unit (mirrorUnit).
-      serve = `${product('oc-adm_upgrade_bundle', 'mirror-serve', `--listen=[::]:${mirrorPort}`, ...folders)} >/dev/null 2>'${folder}/served' & await 'https://[::1]:${mirrorPort}/v2/'`;
+      serve =
+        `${product('oc-adm_upgrade_bundle', 'mirror-serve', `--listen=[::]:${mirrorPort}`, ...folders)} ` +
+        `>/dev/null 2>'${folder}/served' & await 'https://[::1]:${mirrorPort}/v2/'`;
       await writeMirror(`${registryName}:${mirrorPort}`, 'openshift-release-dev/ocp-v4.0-art-dev', true);
     });
     it('pulls by the name of the mirror, which the CA and the certificate permit', async () => {

@@ -55,7 +55,9 @@ describe('a node that joins a cluster of 4.22 or later', function () {
     await writeFile(join(folder, 'policy.json'), '{"default":[{"type":"insecureAcceptAnything"}]}');
     await writeFile(join(folder, 'first-boot'), firstBoot);
     // As the unit of the mirror (mirrorUnit).
-    const serve = `${process.execPath} ${executableOf('oc-adm_upgrade_bundle')} mirror-serve --listen=[::]:${mirrorPort} ${folders}`;
+    const serve =
+      `${process.execPath} ${executableOf('oc-adm_upgrade_bundle')} mirror-serve ` +
+      `--listen=[::]:${mirrorPort} ${folders}`;
     const script = `set -e
 ip link set lo up
 ip link add m0 type veth peer name c0

@@ -48,7 +48,8 @@ describe('a node that serves its own images', () => {
       .to.contain("mirror-serve --listen=127.0.0.1:9691 --plain-http'")
       .and.to.match(/^Before=crio.service/m);
     expect(await readFile(join(root, mirrorFile), 'utf8')).to.contain(
-      `prefix = "${repository}"\nlocation = "${repository}"\n[[registry.mirror]]\nlocation = "127.0.0.1:9691/openshift-release-dev/ocp-release"`,
+      `prefix = "${repository}"\nlocation = "${repository}"\n[[registry.mirror]]\nlocation = ` +
+        '"127.0.0.1:9691/openshift-release-dev/ocp-release"',
     );
     await serving.start(images, makeContext());
     expect(await calls()).to.have.length(started.length);
@@ -83,7 +84,8 @@ describe('a node that serves its own images', () => {
   });
 
   const allow = (name: string) =>
-    `imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist:\n- ${name}\n`;
+    'imagePullCredentialsVerificationPolicy: ' +
+    `NeverVerifyAllowlistedImages\npreloadedImagesVerificationAllowlist:\n- ${name}\n`;
   const policies = [
     [undefined, 'imagePullCredentialsVerificationPolicy: NeverVerifyPreloadedImages\n'],
     ['AlwaysVerify', 'kind: KubeletConfiguration\nimagePullCredentialsVerificationPolicy: AlwaysVerify\n'],

@@ -276,7 +276,8 @@ describe('the OSImageStream of an update', () => {
     begin();
     await rollout.until(() => rollout.condition('Ready').startsWith('False Blocked'));
     expect(rollout.condition('Ready')).to.include(
-      'the operating system streams of 5.0.1 cannot be described: the commit that machine-config-operator was built from is unknown',
+      'the operating system streams of 5.0.1 cannot be described: the commit that machine-config-operator was ' +
+        'built from is unknown',
     );
     expect(rollout.bundle()?.status?.phase).to.equal('Verified');
   });

@@ -237,8 +237,8 @@ describe('controlRollout of a bundle with several releases', () => {
       await rollout.control();
       await rollout.until(() => rollout.condition('RisksAccepted').startsWith('False'));
       const message =
-        'known risks are not accepted: SlowDisks of the update to 4.19.4 (the bundle says, not covered by its signature). ' +
-        'Check whether they concern this cluster. To accept them: ' +
+        'known risks are not accepted: SlowDisks of the update to 4.19.4 (the bundle says, not covered by its ' +
+        'signature). Check whether they concern this cluster. To accept them: ' +
         `oc patch upgradebundle upgrade-4.19.4-amd64 --type=merge --patch='{"spec":{"acceptRisks":["SlowDisks"]}}'`;
       expect(rollout.condition('RisksAccepted')).to.equal(`False RiskNotAccepted: ${message}`);
       expect(rollout.condition('Ready')).to.equal(`False RiskNotAccepted: ${message}`);
@@ -316,7 +316,8 @@ describe('controlRollout of a bundle with several releases', () => {
         [undefined, false],
       ]);
       expect(rollout.condition('RisksAccepted')).to.equal(
-        `True ExplicitImage: ${about('this cluster has no acceptRisks, so the update is requested by its image alone')}`,
+        'True ' +
+          `ExplicitImage: ${about('this cluster has no acceptRisks, so the update is requested by its image alone')}`,
       );
     });
   });

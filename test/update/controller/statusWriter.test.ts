@@ -159,7 +159,8 @@ const waits: Readonly<Record<string, Wait>> = {
     limit: 120,
     remedy: '“oc get machineconfigpool”',
     condition:
-      'Updated False ResumingPools: the control plane is updated; next are the pools worker, once the images are pinned on worker-1',
+      'Updated False ResumingPools: the control plane is updated; next are the pools worker, once the images are ' +
+      'pinned on worker-1',
     openshift: '4.18.3',
     spec: { controlPlaneOnly: true, holdBetween: true },
     begin: (rollout) => (rollout.facts = makeHops([], '4.18.3')),

@@ -67,7 +67,9 @@ describe('startScript', () => {
     return { child, ended, words: () => words };
   };
   const record = (): Promise<string> => readFile(join(folder, 'record'), 'utf8').catch(() => '');
-  const started = `mount --rbind /run/secrets HOST/run/secrets\nagent of node-1 with agent --allow-unsigned, executable ${digest}\n`;
+  const started =
+    `mount --rbind /run/secrets HOST/run/secrets\nagent of node-1 with agent --allow-unsigned, ` +
+    `executable ${digest}\n`;
 
   it('becomes the agent if the executable exists', async () => {
     await place(executable);

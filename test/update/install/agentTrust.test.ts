@@ -89,7 +89,8 @@ describe('whom agents trust', () => {
       'warn: agents are to accept unsigned releases',
     ]);
     expect(changes(someone, { ...noTrust, fingerprints: ['B'.repeat(40)] })).to.deep.equal([
-      `warn: agents are not to trust the key ${'A'.repeat(40)} any more: to keep that, add --trust-fingerprint=${'A'.repeat(40)}`,
+      `warn: agents are not to trust the key ${'A'.repeat(40)} any more: to keep that, add ` +
+        `--trust-fingerprint=${'A'.repeat(40)}`,
       'warn: agents are not to accept unsigned releases any more: to keep that, add --allow-unsigned',
     ]);
     expect(describeTrust(noTrust)).to.deep.equal([]);

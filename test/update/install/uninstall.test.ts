@@ -89,7 +89,8 @@ describe('uninstall', () => {
     for (const each of nodesWithoutAgent) site.server.put(each);
     await remove();
     expect(site.context.lines.filter((line) => line.includes('no agent ran'))).to.deep.equal([
-      'info: no agent ran on aci-0 (virtual kubelet), admiralty-0 (virtual kubelet), kwok-0 (virtual kubelet), tainted-0 (virtual kubelet), win-0 (Windows)',
+      'info: no agent ran on aci-0 (virtual kubelet), admiralty-0 (virtual kubelet), kwok-0 (virtual kubelet), ' +
+        'tainted-0 (virtual kubelet), win-0 (Windows)',
     ]);
     expect(everything()).not.to.include('Namespace/oc-upgrade-bundle');
   });

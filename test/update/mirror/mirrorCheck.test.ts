@@ -22,7 +22,8 @@ const machines = 'machineconfiguration.openshift.io/v1';
 const payload = 'quay.io/openshift-release-dev';
 
 const silent =
-  'warning Mirror/127.0.0.1:1 does not answer: 127.0.0.1:1 cannot be reached: connection refused; nothing listens on that port';
+  'warning Mirror/127.0.0.1:1 does not answer: 127.0.0.1:1 cannot be reached: connection refused; nothing ' +
+  'listens on that port';
 
 describe('checkMirrors', () => {
   let connected: StartedCluster;
@@ -94,7 +95,8 @@ describe('checkMirrors', () => {
     put({ apiVersion: 'v1', kind: 'Secret', metadata, data: { quota } });
     expect(await check(15)).to.deep.equal([]);
     expect(await check(20)).to.deep.equal([
-      'warning oc-upgrade-bundle has a quota of 45.0 GiB: the bundle of 4.20.4 (20.0 GiB) does not fit beside the 30.0 GiB of 4.20.3',
+      'warning oc-upgrade-bundle has a quota of 45.0 GiB: the bundle of 4.20.4 (20.0 GiB) does not fit beside ' +
+        'the 30.0 GiB of 4.20.3',
     ]);
     expect(await check(40, '4.20.3')).to.deep.equal([]);
     expect(await check(50, '4.20.3')).to.deep.equal([
@@ -233,7 +235,8 @@ describe('checkMirrors', () => {
     expect(await find(9690)).to.deep.equal([
       'warning ImageContentSourcePolicy/old 4.14.1 may ignore mirror sets beside it',
       `warning Image/cluster does not allow images of ${payload}/ocp-v4.0-art-dev`,
-      'warning Proxy/cluster a machine config controller before August 2026 asks it for the mirrors, and ignores noProxy',
+      'warning Proxy/cluster a machine config controller before August 2026 asks it for the mirrors, and ' +
+        'ignores noProxy',
       'warning ClusterVersion/version 4.14.1 reboots every node when the CA of the mirrors changes',
       `warning MachineConfig/99-ours writes ${own.join(', ')}`,
     ]);

@@ -186,7 +186,8 @@ describe('MirrorControl', () => {
     expect(
       await control.findLack(connected.cluster, { nodes: nodes(['127.0.0.1']), pools: [] }, { metadata }),
     ).to.equal(
-      `the mirror ${mirror.url.replace('localhost', '127.0.0.1')} responds with 500 for the signature of ${metadata.release}`,
+      `the mirror ${mirror.url.replace('localhost', '127.0.0.1')} responds with 500 for the signature ` +
+        `of ${metadata.release}`,
     );
   });
 
@@ -211,8 +212,8 @@ describe('MirrorControl', () => {
     ];
     for (const each of [set, config]) site.server.put(each);
     expect(await ask()).to.equal(
-      'there is no ImageDigestMirrorSet oc-upgrade-bundle; the ControllerConfig lacks their CA; ' +
-        'nodes of the pools master, worker lack their CA',
+      'there is no ImageDigestMirrorSet oc-upgrade-bundle; the ControllerConfig lacks their CA; nodes of the pools ' +
+        'master, worker lack their CA',
     );
     site.configureMirror(authority.certificate);
     expect(await ask()).to.equal(undefined);
@@ -265,8 +266,8 @@ describe('MirrorControl', () => {
       expect(read().serialNumber).not.to.equal(serialNumber);
       expect(context.lines.slice(before)).to.deep.equal([
         'info: the certificate of the mirrors was renewed',
-        'warn: the CA of the mirrors does not permit 198.51.100.1, so no node pulls from there. ' +
-          'For a CA that permits them, remove the mirrors and install them again',
+        'warn: the CA of the mirrors does not permit 198.51.100.1, so no node pulls from there. For a CA that ' +
+          'permits them, remove the mirrors and install them again',
       ]);
       await renew(address);
       expect(context.lines).to.have.length(before + 2);

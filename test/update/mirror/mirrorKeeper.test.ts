@@ -102,7 +102,9 @@ describe('the mirror of a control plane node', () => {
       const bin = join(folder, 'bin');
       for (const each of [secrets, bin, ...['usr/bin', 'etc/systemd/system', state].map((path) => join(root, path))])
         await mkdir(each, { recursive: true });
-      const script = `#!/bin/sh\necho "$@" >> ${folder}/calls\ntest "$SYSTEMCTL_FORCE_BUS" || exit 1\ntest ! -e ${folder}/broken\n`;
+      const script =
+        `#!/bin/sh\necho "$@" >> ${folder}/calls\ntest "$SYSTEMCTL_FORCE_BUS" || exit 1\ntest ! ` +
+        `-e ${folder}/broken\n`;
       await writeFile(join(bin, 'systemctl'), script, { mode: 0o755 });
       // The host’s file system is this machine’s, below a folder: chroot runs the stand-in of the same path.
       await writeFile(join(bin, 'chroot'), `#!/bin/sh\nshift\nshift\nexec ${join(bin, 'systemctl')} "$@"\n`, {

@@ -63,7 +63,8 @@ describe('planClusterRestore', () => {
       'sudo -E /usr/local/bin/disable-etcd.sh',
       `sudo -E /usr/local/bin/cluster-restore.sh ${backup.path}`,
       `oc patch upgradebundle upgrade-4.19.4-amd64 --type=merge -p '{"spec":{"hold":true}}'`,
-      `oc patch etcd/cluster --type=merge -p '{"spec":{"unsupportedConfigOverrides":{"useUnsupportedUnsafeNonHANonProductionUnstableEtcd":true}}}'`,
+      'oc patch etcd/cluster --type=merge -p ' +
+        `'{"spec":{"unsupportedConfigOverrides":{"useUnsupportedUnsafeNonHANonProductionUnstableEtcd":true}}}'`,
       'oc adm wait-for-stable-cluster',
       `oc patch etcd/cluster --type=merge -p '{"spec":{"unsupportedConfigOverrides":null}}'`,
       'oc adm-upgrade-bundle preflight',

@@ -48,8 +48,8 @@ describe('extra images of a bundle, on a cluster', () => {
       .flatMap(({ spec: own }) => (own as { pinnedImages: { name: string }[] }).pinnedImages);
     expect(new Set(pinned.map(({ name }) => name))).to.deep.equal(new Set([release, etcd, allowed]));
     expect(rollout.condition('ExtraImagesAllowed')).to.equal(
-      `False LeftOut: the release signature does not cover ${other}: they are not loaded. To allow them, add their digests to spec.allowExtraImages, or use ` +
-        'oc adm-upgrade-bundle apply',
+      `False LeftOut: the release signature does not cover ${other}: they are not loaded. To allow them, add ` +
+        'their digests to spec.allowExtraImages, or use oc adm-upgrade-bundle apply',
     );
   });
 });

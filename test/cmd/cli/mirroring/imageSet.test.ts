@@ -40,7 +40,8 @@ describe('an ImageSetConfiguration of oc-mirror', () => {
     ],
     [
       'another architecture, graph data and the place of its metadata',
-      'storageConfig: { local: { path: x } }\narchiveSize: 4\nmirror: { platform: { graph: true, architectures: [s390x] } }',
+      'storageConfig: { local: { path: x } }\narchiveSize: 4\nmirror: { platform: { graph: true, ' +
+        'architectures: [s390x] } }',
       { arch: 's390x', 'volume-size': '4Gi', notes: ['storageConfig', 'mirror.platform.graph'] },
     ],
     [
@@ -51,8 +52,9 @@ describe('an ImageSetConfiguration of oc-mirror', () => {
     [
       'packages with channels and versions, the default channel first',
       operators(
-        'packages: [{ name: a }, { name: b, minVersion: 5.3.2-20 }, { name: c, channels: [{ name: stable, minVersion: 1.7.0, ' +
-          'maxVersion: 1.7.5 }, { name: v0 }], defaultChannel: v0 }, { name: d, minVersion: 1.0.0, maxVersion: 1.0.0, channels: [{ name: x }] }]',
+        'packages: [{ name: a }, { name: b, minVersion: 5.3.2-20 }, { name: c, channels: [{ name: stable, ' +
+          'minVersion: 1.7.0, maxVersion: 1.7.5 }, { name: v0 }], defaultChannel: v0 }, { name: d, minVersion: 1.0.0, ' +
+          'maxVersion: 1.0.0, channels: [{ name: x }] }]',
       ),
       { catalog: [catalog], operator: ['a', 'b:>=5.3.2-20', 'c@v0', 'c@stable:>=1.7.0 <=1.7.5', 'd@x:=1.0.0'] },
     ],
@@ -63,7 +65,8 @@ describe('an ImageSetConfiguration of oc-mirror', () => {
     ],
     [
       'targets, and names of fields in another case',
-      `${operators('targetCatalog: my/index, targetTag: v1, packages: [{ name: a }]').slice(0, -2)}, additionalimages: [{ Name: 'docker://quay.io/a/b:1', targetRepo: c/d }] }`,
+      `${operators('targetCatalog: my/index, targetTag: v1, packages: [{ name: a }]').slice(0, -2)}, ` +
+        "additionalimages: [{ Name: 'docker://quay.io/a/b:1', targetRepo: c/d }] }",
       {
         catalog: [catalog],
         operator: ['a'],

@@ -114,7 +114,8 @@ describe('formatAudit', () => {
     };
     for (const suffix of ['', '.git', '/']) {
       expect(linkOf(`https://github.com/openshift/etcd${suffix}`)).to.include(
-        `<a href="https://github.com/openshift/etcd/compare/${before}...${after}"><code>aaaaaaaaaaaa → bbbbbbbbbbbb</code></a>`,
+        `<a href="https://github.com/openshift/etcd/compare/${before}...${after}"><code>aaaaaaaaaaaa → ` +
+          'bbbbbbbbbbbb</code></a>',
       );
     }
     const page = linkOf('https://example.com/openshift/etcd');

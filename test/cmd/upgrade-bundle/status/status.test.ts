@@ -64,7 +64,9 @@ describe('oc adm-upgrade-bundle status, resume, abort and clean', () => {
 
   it('leads with the decision that an update waits for, and the command that makes it', async () => {
     const command = `oc patch upgradebundle 4.19.4-x86-64 --type=merge --patch='{"spec":{"acknowledge":["ack-4.18-x"]}}'`;
-    const message = `the update to 4.19.4 requires the acknowledgement ack-4.18-x: “Look.”. Follow the text, then allow it: ${command}`;
+    const message =
+      'the update to 4.19.4 requires the acknowledgement ack-4.18-x: “Look.”. Follow the text, then allow ' +
+      `it: ${command}`;
     const lastTransitionTime = '2026-01-01T00:00:00Z';
     const required = { status: 'False', reason: 'AcknowledgementRequired', message, lastTransitionTime };
     put('Verified', { conditions: [{ type: 'Ready', ...required }] });
@@ -181,7 +183,8 @@ describe('oc adm-upgrade-bundle status, resume, abort and clean', () => {
     report({ name: 'b', skew: 3 * 86_400_000 });
     report({ name: 'c' });
     expect((await run('status')).stderr).to.equal(
-      'warning: clocks differ from that of the API server: a 40 minutes behind, b 3 days ahead. Set them: certificates and times depend on them\n',
+      'warning: clocks differ from that of the API server: a 40 minutes behind, b 3 days ahead. Set them: ' +
+        'certificates and times depend on them\n',
     );
     for (const name of ['a', 'b', 'c']) report({ name, age: 3_600_000, skew: 3_600_000 });
     expect((await run('status')).stderr).to.contain('no agent has reported since 20');
@@ -204,7 +207,8 @@ describe('oc adm-upgrade-bundle status, resume, abort and clean', () => {
       child.stderr?.on('data', (chunk: Buffer) => (said += chunk.toString()));
       await until(() => said.includes('\n'));
       expect(said).to.equal(
-        'warning: no agent has reported yet; agent-x on worker-0: ImagePullBackOff: no route to host. See: oc -n oc-upgrade-bundle get pods\n',
+        'warning: no agent has reported yet; agent-x on worker-0: ImagePullBackOff: no route to host. See: oc ' +
+          '-n oc-upgrade-bundle get pods\n',
       );
       child.kill();
       await outcome.catch(() => undefined);
@@ -328,7 +332,8 @@ describe('oc adm-upgrade-bundle status, resume, abort and clean', () => {
     );
     expect((await run('status')).stdout.split('\n').slice(0, 2)).to.deep.equal([
       '4.19.4-x86-64: Detected, abort requested',
-      '  Abort      the controller aborts the update; to withdraw the request: oc annotate upgradebundle 4.19.4-x86-64 upgrade-bundle.openshift.io/abort-',
+      '  Abort      the controller aborts the update; to withdraw the request: oc annotate upgradebundle ' +
+        '4.19.4-x86-64 upgrade-bundle.openshift.io/abort-',
     ]);
     for (const line of [['resume'], ['apply', `--digest=${digest}`]]) {
       const refused = await run(...(line as [string]));
@@ -366,7 +371,8 @@ describe('oc adm-upgrade-bundle status, resume, abort and clean', () => {
       const { code, stderr } = await runProgram(kubeconfigs.folder, verb, [file]);
       expect(code).to.equal(1);
       expect(stderr).to.equal(
-        'error (not-served): test does not know UpgradeBundles\nhint: Nothing is installed there yet: oc adm-upgrade-bundle install.\nmore: oc adm-upgrade-bundle explain not-served\n',
+        'error (not-served): test does not know UpgradeBundles\nhint: Nothing is installed there yet: oc ' +
+          'adm-upgrade-bundle install.\nmore: oc adm-upgrade-bundle explain not-served\n',
       );
     }
   });
