@@ -1,23 +1,16 @@
 import { mkdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { inspectBundle } from '../../lib/bundle/inspect/inspect.ts';
 import { parseConfig } from '../../lib/bundle/metadata/bundledConfig.ts';
 import { openBundle } from '../../lib/bundle/open/open.ts';
-import type { VerifyTrust } from '../../lib/bundle/open/signatureCheck.ts';
-import { checkSigned, type SignedBundle } from '../../lib/bundle/open/signedBundle.ts';
-import { verifyBundle, type VerifyReport } from '../../lib/bundle/verify.ts';
 import { hexOf } from '../../lib/content/oci/reference.ts';
-import { repack, type UnpackedBundle } from '../support/archive/repack.ts';
-import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
+import { type UnpackedBundle } from '../support/archive/repack.ts';
+import { type TestBundle } from '../support/content/bundle.ts';
+import { kubernetesObject, managed, useHostileBundles } from '../support/content/hostileBundle.ts';
 import { makeContext } from '../support/context.ts';
 import { failureOf } from '../support/program/failure.ts';
-import { extraImage } from '../support/release/extraImage.ts';
 
 const manifests = 'v2/openshift/release/manifests';
-const kubernetesObject = (kind: string, metadata: object, more: object = {}): string =>
-  JSON.stringify({ apiVersion: 'v1', kind, metadata, ...more });
-const managed = { name: 'x', namespace: 'openshift-config-managed' };
 
 /**
  * Additions to a release that Red Hat signed, by the owner of a USB drive, listed by their effect. Every command must
@@ -26,47 +19,10 @@ const managed = { name: 'x', namespace: 'openshift-config-managed' };
 describe('a hostile bundle', () => {
   let bundle: TestBundle;
   let other: TestBundle;
-  const extra = extraImage();
-  before(async () => {
-    [bundle, other] = await Promise.all([
-      makeBundle({ extraImages: [extra] }),
-      makeBundle({ version: '4.12.5', seed: 'other' }),
-    ]);
+  const { made, extra, change, check, verify, inspect, refuse } = useHostileBundles();
+  before(() => {
+    ({ bundle, other } = made());
   });
-  after(() => Promise.all([bundle.remove(), other.remove()]));
-
-  let copies = 0;
-  const change = (how: (unpacked: UnpackedBundle) => void): Promise<string> =>
-    repack(bundle.path, join(bundle.folder, `hostile-${(copies += 1)}.tar`), how);
-  const trusting = (more: Partial<VerifyTrust> = {}): VerifyTrust => ({
-    keyrings: [bundle.keyFile],
-    fingerprints: [bundle.key.fingerprint],
-    allowUnsigned: false,
-    fetchFile: () => Promise.reject(new Error('nothing should be fetched')),
-    ...more,
-  });
-  const check = async (path: string, more: Partial<VerifyTrust> = {}): Promise<SignedBundle> => {
-    await using opened = await openBundle(path, makeContext());
-    return await checkSigned(opened, trusting(more), makeContext());
-  };
-  const verify = async (path: string, more: Partial<VerifyTrust> = {}): Promise<VerifyReport> => {
-    await using opened = await openBundle(path, makeContext());
-    return await verifyBundle(opened, { trust: trusting(more) }, makeContext());
-  };
-  const inspect = async (path: string): Promise<readonly string[]> => {
-    await using opened = await openBundle(path, makeContext());
-    return (await inspectBundle(opened, makeContext())).notes;
-  };
-  /** Checks that `verify` lists exactly the content that the other commands refuse. */
-  const refuse = async (path: string, ...words: string[]): Promise<void> => {
-    const { message } = await failureOf(check(path), 'invalid-bundle');
-    const { problems } = await verify(path);
-    expect(problems).not.to.deep.equal([]);
-    for (const word of words) {
-      expect(message).to.contain(word);
-      expect(problems.map((problem) => problem.message).join('\n')).to.contain(word);
-    }
-  };
 
   describe('with tags of its own', () => {
     it('is refused when a tag of the release leads to another image', async () => {
@@ -174,7 +130,7 @@ describe('a hostile bundle', () => {
         `{"formatVersion": ${'['.repeat(1_500_000)}${']'.repeat(1_500_000)}}`,
       ]) {
         const text = Buffer.from(value);
-        const hostile = join(bundle.folder, `metadata-${(copies += 1)}`);
+        const hostile = join(bundle.folder, `metadata-${value.length}`);
         await mkdir(join(hostile, 'v2/openshift/release/manifests'), { recursive: true });
         await writeFile(join(hostile, 'metadata.json'), text);
         await failureOf(openBundle(hostile, makeContext()), 'invalid-bundle');

@@ -1,15 +1,14 @@
-import { copyFile, mkdir, readdir, readFile, rm, symlink, truncate, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, readFile, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import { openBundle } from '../../lib/bundle/open/open.ts';
-import { verifyBundle } from '../../lib/bundle/verify.ts';
 import { volumeName } from '../../lib/content/archive/volumes.ts';
-import { Media, type MediaEvent } from '../../lib/node/media.ts';
+import { type MediaEvent } from '../../lib/node/media.ts';
 import { makeBundle, type TestBundle } from '../support/content/bundle.ts';
+import { useMediaSite } from '../support/content/mediaSite.ts';
 import { makeContext } from '../support/context.ts';
-import { kernelHas, requireLoopDevices, skipLoudly, Drives } from '../support/loopDevice.ts';
+import { kernelHas, requireLoopDevices, skipLoudly, type Drives } from '../support/loopDevice.ts';
 import { hasPeer, run, runSuccessfully } from '../support/peers.ts';
-import { makeFolder, removeFolder } from '../support/release/mirrorDirectory.ts';
 
 describe('media', () => {
   let one: TestBundle;
@@ -17,9 +16,7 @@ describe('media', () => {
   let split: TestBundle;
   let folder: string;
   let drives: Drives;
-  let place: string;
   const made: TestBundle[] = [];
-  const opened: Media[] = [];
 
   before(async function () {
     await requireLoopDevices(this);
@@ -29,51 +26,10 @@ describe('media', () => {
   after(async () => {
     for (const bundle of made) await bundle.remove();
   });
-  beforeEach(async () => {
-    folder = await makeFolder();
-    drives = await Drives.open(folder);
-    place = join(folder, 'media');
+  const { made: site, openMedia, gather, search, brief, expectGood } = useMediaSite();
+  beforeEach(() => {
+    ({ folder, drives } = site());
   });
-  afterEach(async () => {
-    for (const media of opened.splice(0)) await media.close();
-    await drives.close();
-    await removeFolder(folder);
-  });
-
-  const openMedia = async (context = makeContext(), devices: string[] = [], deviceTimeout?: number): Promise<Media> => {
-    const host = { root: '/', environment: { ...process.env, PATH: drives.path } };
-    const media = await Media.open(
-      { host, place, devices, ...(deviceTimeout !== undefined && { deviceTimeout }) },
-      context,
-    );
-    opened.push(media);
-    return media;
-  };
-  /** Copies the files of bundles into a folder, to create an image of a USB drive. */
-  const gather = async (...bundles: TestBundle[]): Promise<string> => {
-    const files = join(folder, 'files');
-    await rm(files, { recursive: true, force: true });
-    await mkdir(files);
-    for (const { folder: from } of bundles)
-      for (const name of await readdir(from))
-        if (name.startsWith('upgrade-')) await copyFile(join(from, name), join(files, name));
-    return files;
-  };
-  const search = async (media: Media): Promise<MediaEvent[]> => {
-    await drives.list();
-    return media.search();
-  };
-  const brief = (events: readonly MediaEvent[]): string[] =>
-    events.map((event) => {
-      if (event.event === 'conflict') return `conflict of ${event.paths.length}`;
-      return `${event.event} ${event.device} ${'version' in event ? event.version : basename(event.path)}`;
-    });
-  const expectGood = async (path: string): Promise<void> => {
-    const bundle = await openBundle(path, makeContext());
-    const { problems } = await verifyBundle(bundle, {}, makeContext());
-    await bundle[Symbol.asyncDispose]();
-    expect(problems).to.deep.equal([]);
-  };
 
   it('finds a bundle on a device itself, removable or not, and notices when it goes', async () => {
     for (const removable of [true, false]) {
@@ -88,7 +44,7 @@ describe('media', () => {
       expect(await search(media)).to.deep.equal([]);
       await drive.pull();
       expect(brief(await search(media))).to.deep.equal([`removed ${drive.device} 4.12.4`]);
-      await opened.pop()?.close();
+      await site().opened.pop()?.close();
     }
   });
 
@@ -141,7 +97,7 @@ describe('media', () => {
           volumes: bundle === one ? 1 : split.result.metadata.volumes?.length,
         });
         await expectGood((found as { path: string }).path);
-        await opened.pop()?.close();
+        await site().opened.pop()?.close();
         await drive.pull();
       }
     });
@@ -281,7 +237,7 @@ describe('media', () => {
   it('leaves disks alone that are neither removable nor labelled, unless they are named', async () => {
     const drive = await drives.plug(await drives.makeExt4(await gather(one)), false);
     expect(await search(await openMedia())).to.deep.equal([]);
-    await opened.pop()?.close();
+    await site().opened.pop()?.close();
     const media = await openMedia(makeContext(), [drive.device]);
     expect(brief(await search(media))).to.deep.equal([`found ${drive.device} 4.12.4`]);
   });

@@ -1,77 +1,28 @@
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
-import { inspectBundle } from '../../../lib/bundle/inspect/inspect.ts';
-import { openBundle } from '../../../lib/bundle/open/open.ts';
-import type { VerifyTrust } from '../../../lib/bundle/open/signatureCheck.ts';
-import { checkSigned, type SignedBundle } from '../../../lib/bundle/open/signedBundle.ts';
-import { verifyBundle, type VerifyReport } from '../../../lib/bundle/verify.ts';
 import { catalogSourceManifest } from '../../../lib/config/catalogSource.ts';
 import { formatManifest } from '../../../lib/config/manifest.ts';
 import { mirrorSetManifest } from '../../../lib/config/mirrorSets.ts';
 import { signatureConfigMap } from '../../../lib/config/signatures.ts';
 import { updateServiceManifests } from '../../../lib/config/updateService.ts';
 import { hexOf } from '../../../lib/content/oci/reference.ts';
-import { repack, type UnpackedBundle } from '../../support/archive/repack.ts';
-import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
-import { makeContext } from '../../support/context.ts';
+import { type TestBundle } from '../../support/content/bundle.ts';
+import { kubernetesObject, managed, useHostileBundles } from '../../support/content/hostileBundle.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { extraImage } from '../../support/release/extraImage.ts';
 import { makeSigningKey, signDigest } from '../../support/release/signing.ts';
-
-const kubernetesObject = (kind: string, metadata: object, more: object = {}): string =>
-  JSON.stringify({ apiVersion: 'v1', kind, metadata, ...more });
-const managed = { name: 'x', namespace: 'openshift-config-managed' };
 
 /**
  * Additions to a release that Red Hat signed, by the owner of a USB drive, listed by their effect. Every command must
  * refuse each of them.
  */
-
 describe('the configuration in a hostile bundle', () => {
   let bundle: TestBundle;
   let other: TestBundle;
-  const extra = extraImage();
-  before(async () => {
-    [bundle, other] = await Promise.all([
-      makeBundle({ extraImages: [extra] }),
-      makeBundle({ version: '4.12.5', seed: 'other' }),
-    ]);
+  const { made, change, check, verify, inspect, refuse } = useHostileBundles();
+  before(() => {
+    ({ bundle, other } = made());
   });
-  after(() => Promise.all([bundle.remove(), other.remove()]));
-
-  let copies = 0;
-  const change = (how: (unpacked: UnpackedBundle) => void): Promise<string> =>
-    repack(bundle.path, join(bundle.folder, `hostile-${(copies += 1)}.tar`), how);
-  const trusting = (more: Partial<VerifyTrust> = {}): VerifyTrust => ({
-    keyrings: [bundle.keyFile],
-    fingerprints: [bundle.key.fingerprint],
-    allowUnsigned: false,
-    fetchFile: () => Promise.reject(new Error('nothing should be fetched')),
-    ...more,
-  });
-  const check = async (path: string, more: Partial<VerifyTrust> = {}): Promise<SignedBundle> => {
-    await using opened = await openBundle(path, makeContext());
-    return await checkSigned(opened, trusting(more), makeContext());
-  };
-  const verify = async (path: string, more: Partial<VerifyTrust> = {}): Promise<VerifyReport> => {
-    await using opened = await openBundle(path, makeContext());
-    return await verifyBundle(opened, { trust: trusting(more) }, makeContext());
-  };
-  const inspect = async (path: string): Promise<readonly string[]> => {
-    await using opened = await openBundle(path, makeContext());
-    return (await inspectBundle(opened, makeContext())).notes;
-  };
-  /** Checks that `verify` lists exactly the content that the other commands refuse. */
-  const refuse = async (path: string, ...words: string[]): Promise<void> => {
-    const { message } = await failureOf(check(path), 'invalid-bundle');
-    const { problems } = await verify(path);
-    expect(problems).not.to.deep.equal([]);
-    for (const word of words) {
-      expect(message).to.contain(word);
-      expect(problems.map((problem) => problem.message).join('\n')).to.contain(word);
-    }
-  };
   const signaturePath = ({ release }: TestBundle): string =>
     `config/signature/sha256/${hexOf(release.digest).slice(0, 16)}.yaml`;
 

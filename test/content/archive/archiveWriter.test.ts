@@ -4,58 +4,24 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { expect } from 'chai';
 import { Archive } from '../../../lib/content/archive/archive.ts';
-import { ArchiveWriter } from '../../../lib/content/archive/archiveWriter.ts';
-import { layOutTar, type TarEntry, type TarLayout } from '../../../lib/content/archive/tarLayout.ts';
+import { type TarLayout } from '../../../lib/content/archive/tarLayout.ts';
 import { journalOf, partialOf } from '../../../lib/content/archive/unfinished.ts';
-import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
-import { entriesOf, makeTarFile, withoutContent } from '../../support/archive/archive.ts';
+import { useWrittenArchive } from '../../support/archive/writtenArchive.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
-import { contentOf, makeSample, type Sample } from '../store/contract.ts';
+import { contentOf, type Sample } from '../store/contract.ts';
 
 describe('ArchiveWriter', () => {
-  const repository = 'openshift/release';
   const context = makeContext();
   let sample: Sample;
   let folder: string;
   let path: string;
   let whole: Buffer;
-  let entries: TarEntry[];
   let layout: TarLayout;
-  let writers: ArchiveWriter[];
-  beforeEach(async () => {
-    writers = [];
-    sample = makeSample(repository);
-    folder = await makeFolder();
-    path = join(folder, 'upgrade.tar');
-    const metadata = { path: 'metadata.json', content: Buffer.from('{"version":"1.0"}\n') };
-    const full = [metadata, ...(await entriesOf(sample.content, repository))];
-    whole = makeTarFile(full);
-    entries = withoutContent(full);
-    layout = layOutTar(entries);
+  const { made, openWriter, pushAll, pushSome } = useWrittenArchive();
+  beforeEach(() => {
+    ({ sample, folder, path, whole, layout } = made());
   });
-  afterEach(async () => {
-    for (const writer of writers) await writer.close();
-    await removeFolder(folder);
-  });
-
-  const openWriter = async (planned = layout, at = path): Promise<ArchiveWriter> => {
-    const writer = await ArchiveWriter.open(at, planned, context);
-    writers.push(writer);
-    return writer;
-  };
-  const pushAll = async (writer: ArchiveWriter): Promise<void> => {
-    for (const { descriptor, bytes } of (await contentOf(sample)).reverse()) {
-      await writer.push(descriptor, () => Promise.resolve(Readable.from([bytes])));
-    }
-  };
-  const pushSome = async (writer: ArchiveWriter): Promise<Descriptor> => {
-    const [first] = await contentOf(sample);
-    if (!first) throw new Error('the sample is empty');
-    await writer.push(first.descriptor, () => Promise.resolve(Readable.from([first.bytes])));
-    return first.descriptor;
-  };
 
   it('writes the same tar in whichever order content comes', async () => {
     const writer = await openWriter();
@@ -64,7 +30,7 @@ describe('ArchiveWriter', () => {
     expect((await readFile(path)).equals(whole)).to.equal(true);
     expect(await readdir(folder)).to.deep.equal(['upgrade.tar']);
     const archive = await Archive.open(path, context);
-    expect((await archive.repository(repository).resolve('1.0-multi')).digest).to.equal(sample.list.digest);
+    expect((await archive.repository('openshift/release').resolve('1.0-multi')).digest).to.equal(sample.list.digest);
     await archive.close();
   });
 

@@ -2,21 +2,18 @@ import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { appendFile, open, readFile, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { Readable } from 'node:stream';
 import { expect } from 'chai';
 import { ArchiveWriter } from '../../../lib/content/archive/archiveWriter.ts';
 import { layOutTar, type TarEntry, type TarLayout } from '../../../lib/content/archive/tarLayout.ts';
 import { journalOf, partialOf } from '../../../lib/content/archive/unfinished.ts';
-import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
-import { entriesOf, makeTarFile, withoutContent } from '../../support/archive/archive.ts';
+import { makeTarFile } from '../../support/archive/archive.ts';
+import { useWrittenArchive } from '../../support/archive/writtenArchive.ts';
 import { makeContext } from '../../support/context.ts';
 import { makePipe } from '../../support/pipe.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
-import { contentOf, makeSample, type Sample } from '../store/contract.ts';
+import { contentOf, type Sample } from '../store/contract.ts';
 
 describe('the journal of an archive', () => {
-  const repository = 'openshift/release';
   const context = makeContext();
   let sample: Sample;
   let folder: string;
@@ -24,43 +21,14 @@ describe('the journal of an archive', () => {
   let whole: Buffer;
   let entries: TarEntry[];
   let layout: TarLayout;
-  let writers: ArchiveWriter[];
-  beforeEach(async () => {
-    writers = [];
-    sample = makeSample(repository);
-    folder = await makeFolder();
-    path = join(folder, 'upgrade.tar');
-    const metadata = { path: 'metadata.json', content: Buffer.from('{"version":"1.0"}\n') };
-    const full = [metadata, ...(await entriesOf(sample.content, repository))];
-    whole = makeTarFile(full);
-    entries = withoutContent(full);
-    layout = layOutTar(entries);
+  const { made, openWriter, pushAll, pushSome } = useWrittenArchive();
+  beforeEach(() => {
+    ({ sample, folder, path, whole, entries, layout } = made());
   });
-  afterEach(async () => {
-    for (const writer of writers) await writer.close();
-    await removeFolder(folder);
-  });
-
-  const openWriter = async (planned = layout, at = path): Promise<ArchiveWriter> => {
-    const writer = await ArchiveWriter.open(at, planned, context);
-    writers.push(writer);
-    return writer;
-  };
-  const pushAll = async (writer: ArchiveWriter): Promise<void> => {
-    for (const { descriptor, bytes } of (await contentOf(sample)).reverse()) {
-      await writer.push(descriptor, () => Promise.resolve(Readable.from([bytes])));
-    }
-  };
-  const pushSome = async (writer: ArchiveWriter): Promise<Descriptor> => {
-    const [first] = await contentOf(sample);
-    if (!first) throw new Error('the sample is empty');
-    await writer.push(first.descriptor, () => Promise.resolve(Readable.from([first.bytes])));
-    return first.descriptor;
-  };
 
   describe('when a run resumes', () => {
     const goOn = async (): Promise<ArchiveWriter> => {
-      await writers.at(-1)?.close();
+      await made().writers.at(-1)?.close();
       return openWriter();
     };
 

@@ -5,45 +5,19 @@ import net, { type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough, Readable } from 'node:stream';
-import { text } from 'node:stream/consumers';
 import { expect } from 'chai';
-import { Certificates, type CertificatesOptions } from '../../../lib/content/http/certificates.ts';
-import { Connections, type ConnectionsOptions } from '../../../lib/content/http/connections.ts';
 import { readBody } from '../../../lib/content/http/networkErrors.ts';
 import { generatedBody } from '../../fakes/registry/content.ts';
-import { startRegistry, type RegistryOptions, type TestRegistry } from '../../fakes/registry/registry.ts';
+import { type RegistryOptions } from '../../fakes/registry/registry.ts';
 import { makeAuthority, type Authority } from '../../support/certificates.ts';
+import { useConnections } from '../../support/content/connections.ts';
 import { failureOf } from '../../support/program/failure.ts';
 
 const { signal } = new AbortController();
 const ok = { answer: { status: 200, body: 'hello' } };
 
 describe('Connections', () => {
-  const closing: (() => unknown)[] = [];
-  afterEach(async () => {
-    for (const close of closing.splice(0)) await close();
-  });
-
-  const start = async (options?: RegistryOptions): Promise<TestRegistry> => {
-    const server = await startRegistry(options);
-    closing.push(() => server.stop());
-    return server;
-  };
-  const connect = (
-    options: Partial<ConnectionsOptions> = {},
-    certificates: Partial<CertificatesOptions> = {},
-  ): Connections => {
-    const made = new Certificates({ insecure: false, folders: [], ...certificates });
-    const connections = new Connections({ certificates: made, ...options });
-    closing.unshift(() => {
-      connections.close();
-    });
-    return connections;
-  };
-  const get = async (connections: Connections, url: string): Promise<string> => {
-    const { body } = await connections.exchange({ method: 'GET', url: new URL(url), headers: {}, signal });
-    return await text(body);
-  };
+  const { closing, start, connect, get } = useConnections();
 
   it('keeps connections alive, one after the other', async () => {
     const server = await start();

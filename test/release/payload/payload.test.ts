@@ -1,18 +1,15 @@
-import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { gzipSync, zstdCompressSync } from 'node:zlib';
 import { expect } from 'chai';
 import { Header } from 'tar';
 import { parseManifest } from '../../../lib/content/oci/descriptor.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
-import { Directory } from '../../../lib/content/store/directory.ts';
-import { readPayload, type PayloadOptions, type Release } from '../../../lib/release/release.ts';
+import { readPayload } from '../../../lib/release/release.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { makeBlob, makeFileLayer, makeNoiseLayer, type TestLayer } from '../../support/content/layers.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
-import { buildRelease, type ReleaseOptions } from '../../support/release/release.ts';
+import { usePayloads } from '../../support/release/payloads.ts';
+import { type ReleaseOptions } from '../../support/release/release.ts';
 import { itWithSharedData, sharedData } from '../../support/sharedData.ts';
 
 const repository = 'quay.io/openshift-release-dev/ocp-release';
@@ -21,40 +18,7 @@ const someDigest = digestOf('an image');
 
 describe('the payload of a release', () => {
   const context = makeContext();
-  let folder: string;
-  let runs = 0;
-
-  before(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'release-'));
-  });
-  after(() => rm(folder, { recursive: true }));
-  beforeEach(() => context.lines.splice(0));
-
-  /** Writes content as a mirror directory, and opens the release repository in it. */
-  const openDirectory = async (content: TestContent['content']): Promise<Directory> => {
-    const root = join(folder, String((runs += 1)));
-    const base = join(root, 'v2', name);
-    await mkdir(join(base, 'blobs'), { recursive: true });
-    await mkdir(join(base, 'manifests'), { recursive: true });
-    for (const [digest, body] of content.blobs) {
-      if (Buffer.isBuffer(body)) await writeFile(join(base, 'blobs', digest), body);
-    }
-    const { manifests = new Map<string, { bytes: Buffer }>(), tags = new Map<string, string>() } =
-      content.repositories.get(name) ?? {};
-    for (const [digest, { bytes }] of manifests) await writeFile(join(base, 'manifests', digest), bytes);
-    for (const [tag, digest] of tags) await symlink(digest, join(base, 'manifests', tag));
-    return new Directory(root, name, {}, context);
-  };
-  const read = async (options: ReleaseOptions, wanted: Partial<PayloadOptions> = {}): Promise<Release> => {
-    const release = buildRelease(options);
-    const source = await openDirectory(release.content);
-    return readPayload(source, await source.resolve(release.digest), { repository, ...wanted }, context);
-  };
-  const readLayers = async (layers: TestLayer[], config: Partial<{ architecture: string }> = {}): Promise<Release> => {
-    const content = new TestContent();
-    const descriptor = content.addImage(name, { architecture: 'amd64', ...config, layers });
-    return readPayload(await openDirectory(content.content), descriptor, { repository }, context);
-  };
+  const { openDirectory, read, readLayers } = usePayloads(context);
 
   describe('of image-references', () => {
     const references = (
