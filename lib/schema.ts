@@ -126,6 +126,24 @@ export function matches<Value>(schema: Schema<Value>, value: unknown): value is 
   return findFault(schema, value) === undefined;
 }
 
+/**
+ * Returns the stated fields of a value from elsewhere, without others, so that these go nowhere; undefined if it has
+ * another form.
+ */
+export function readStated<Value>(schema: Schema<Value>, value: unknown): Value | undefined {
+  return matches(schema, value) ? (keepStated(schema, value) as Value) : undefined;
+}
+
+function keepStated({ properties, items, additionalProperties }: Schema, value: unknown): unknown {
+  if (Array.isArray(value)) return items ? value.map((each) => keepStated(items, each)) : value;
+  if (!isFields(value)) return value;
+  const kept = Object.entries(value).flatMap(([key, inner]) => {
+    const stated = properties ? Object.hasOwn(properties, key) && properties[key] : additionalProperties;
+    return stated ? [[key, keepStated(stated, inner)]] : properties ? [] : [[key, inner]];
+  });
+  return Object.fromEntries(kept);
+}
+
 /** Returns the keys that lead to the first value in another form than a schema states; undefined if there is none. */
 export function findFault(schema: Schema, value: unknown): readonly string[] | undefined {
   if (value === null && schema.nullable) return undefined;

@@ -10,6 +10,7 @@ import {
   nullable,
   object,
   optional,
+  readStated,
   text,
   time,
   type Static,
@@ -46,6 +47,19 @@ describe('a schema', () => {
   it('accepts the stated fields, also without optional ones', () => {
     expect(matches(animal, cat)).to.equal(true);
     expect(faultOf({ legs: undefined, owners: undefined, toys: [], other: 1 })).to.equal(undefined);
+  });
+
+  it('reads the stated fields alone, in mappings and lists too', () => {
+    const owner = object({ name: text() });
+    const house = object({ owners: mapping(text(), owner), guests: optional(list(owner)), notes: mapping(text()) });
+    const stated = { owners: { eve: { name: 'Eve' } }, guests: [{ name: 'Bob' }], notes: { any: { value: 1 } } };
+    const more = { owners: { eve: { name: 'Eve', age: 1 } }, guests: [{ name: 'Bob', age: 2 }], rooms: 3 };
+    expect(readStated(house, { ...stated, ...more })).to.deep.equal(stated);
+    expect(readStated(house, { ...stated, guests: [{}] })).to.equal(undefined);
+    expect(readStated(house, JSON.parse('{"owners":{},"notes":{},"__proto__":{"guests":1}}'))).to.deep.equal({
+      owners: {},
+      notes: {},
+    });
   });
 
   it('refuses values of another type, and a missing field', () => {

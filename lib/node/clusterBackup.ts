@@ -5,26 +5,12 @@ import { writeDurably, describeWriteError, makeFolders, measureFree, syncFolder 
 import { isDigest, parseJson } from '#content/oci';
 import { checkInterrupted, type Context } from '#context';
 import { isPluginError, PluginError } from '#errors';
-import { fieldsOf, textOf } from '#fields';
+import { fieldsOf } from '#fields';
 import { isVersion } from '#release/version';
+import { count, object, optional, readStated, text, time, type Static } from '#schema';
 import { formatBytes, toLine } from '#text';
 import { pathOnHost, type Host, backupFolder } from './machine/host.ts';
 import { findProgram, runProgram } from './machine/programs.ts';
-
-/** A checked backup of etcd and of the static pods, on the disk of a control plane node. */
-export interface ClusterBackup {
-  /** The folder on the node. */
-  readonly path: string;
-  /** The version of OpenShift that the cluster ran. */
-  readonly version: string;
-  /** The time of the backup, in ISO 8601. */
-  readonly time: string;
-  /** The size of the etcd snapshot in bytes, and its SHA-256. */
-  readonly size: number;
-  readonly digest: string;
-  /** The folder of a copy on another file system, as a path of the node. */
-  readonly copy?: string | undefined;
-}
 
 /** A request for a backup. */
 export interface ClusterBackupRequest {
@@ -45,6 +31,31 @@ const database = '/var/lib/etcd/member/snap/db';
 const margin = 2 ** 28;
 const marker = 'backup.json';
 const pods = ['kube-apiserver', 'kube-controller-manager', 'kube-scheduler', 'etcd'];
+
+/** Commands are made of these fields, so the folder is one of this program, and each field has its own form. */
+const fields = {
+  /** The folder on the node. */
+  path: text({ where: (path) => /^\w[\w.+-]*$/.test(basename(path)) && path === join(backupFolder, basename(path)) }),
+  /** The version of OpenShift that the cluster ran. */
+  version: text({ where: isVersion }),
+  /** The time of the backup, in ISO 8601. */
+  time: time({ pattern: String.raw`^\d{4}-\d\d-\d\dT[\d:.]+Z$` }),
+  /** The size of the etcd snapshot in bytes, and its SHA-256. */
+  size: count(),
+  digest: text({ where: isDigest }),
+  /** The folder of a copy on another file system, as a path of the node. */
+  copy: optional(text({ where: (path) => isAbsolute(path) && toLine(path) === path })),
+};
+
+/** The statement of a backup that another process or another node has written. */
+export const clusterBackup = object(fields);
+
+/** A checked backup of etcd and of the static pods, on the disk of a control plane node. */
+export type ClusterBackup = Static<typeof clusterBackup>;
+
+/** The statement of the file in a backup: `purpose` is the update that the backup precedes. */
+const backupMarker = object({ ...fields, purpose: text() });
+
 /** The number of backups that a node keeps. */
 export const keptBackups = 2;
 
@@ -107,34 +118,9 @@ export async function measureDatabase(host: Host): Promise<number | undefined> {
   return (await stat(pathOnHost(host, database)).catch(() => undefined))?.size;
 }
 
-async function readMarker(folder: string, path: string) {
+async function readMarker(folder: string, path: string): Promise<Static<typeof backupMarker> | undefined> {
   const read = readFile(join(folder, marker), 'utf8').then(parseJson);
-  const { purpose, ...fields } = fieldsOf(await read.catch(() => undefined));
-  const backup = parseBackup({ ...fields, path });
-  return backup && { ...backup, purpose: textOf(purpose) ?? '' };
-}
-
-/**
- * Parses a backup that another process or another node has written; undefined if it is malformed. Commands are made of
- * its fields, so the folder is one of this program, and each field has its own form.
- */
-export function parseBackup(value: unknown): ClusterBackup | undefined {
-  const fields = fieldsOf(value);
-  const [path, version, time, digest] = ['path', 'version', 'time', 'digest'].map((field) => textOf(fields[field]));
-  const { size } = fields;
-  if (path === undefined || version === undefined || time === undefined || digest === undefined) return undefined;
-  const copy = textOf(fields['copy']);
-  const name = basename(path);
-  const isValid =
-    path === join(backupFolder, name) &&
-    /^\w[\w.+-]*$/.test(name) &&
-    (copy === undefined || (isAbsolute(copy) && toLine(copy) === copy)) &&
-    isVersion(version) &&
-    isDigest(digest) &&
-    Number.isSafeInteger(size) &&
-    /^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(time);
-  if (!isValid) return undefined;
-  return { path, version, time, size: Number(size), digest, ...(copy !== undefined && { copy }) };
+  return readStated(backupMarker, { ...fieldsOf(await read.catch(() => undefined)), path });
 }
 
 async function runScript(host: Host, program: string, folder: string, context: Context): Promise<void> {

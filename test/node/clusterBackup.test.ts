@@ -3,8 +3,9 @@ import { mkdir, mkdtemp, readdir, readFile, rm, symlink, truncate, writeFile } f
 import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import { digestOf } from '../../lib/content/oci/reference.ts';
-import { backUpCluster, listBackups, measureDatabase } from '../../lib/node/clusterBackup.ts';
+import { backUpCluster, clusterBackup, listBackups, measureDatabase } from '../../lib/node/clusterBackup.ts';
 import { type Host, backupFolder } from '../../lib/node/machine/host.ts';
+import { findFault } from '../../lib/schema.ts';
 import { makeBackupHost } from '../fakes/cluster/backupPrograms.ts';
 import { ForgetfulDisk } from '../fakes/files/forgetfulDisk.ts';
 import { makeContext } from '../support/context.ts';
@@ -158,5 +159,38 @@ describe('backUpCluster', () => {
     expect(message).to.match(/^a backup needs 16.0 TiB, and only .* are free at /);
     await rm(join(root, 'usr/bin/cluster-backup.sh'));
     await failureOf(backUpCluster(host, request, makeContext()), 'not-found');
+  });
+});
+
+describe('the statement of a backup', () => {
+  const backup = {
+    path: join(backupFolder, '4.19.3-20261101T000000Z'),
+    version: '4.19.3',
+    time: '2026-11-01T00:00:00Z',
+    size: 1,
+    digest: digestOf(''),
+    copy: '/mnt/drive/oc-upgrade-bundle-backup-4.19.3',
+  };
+
+  it('refuses fields that commands cannot be made of', () => {
+    expect(findFault(clusterBackup, backup)).to.equal(undefined);
+    expect(findFault(clusterBackup, { ...backup, copy: undefined })).to.equal(undefined);
+    const wrong = {
+      path: [
+        '/etc',
+        `${backupFolder}/../../etc`,
+        join(backupFolder, 'a b'),
+        join(backupFolder, '$(reboot)'),
+        backupFolder,
+      ],
+      version: ['', '4.19', 'v4.19.3', '4.19.3; reboot'],
+      time: ['', '2026', '2026-11-01T99:99:99Z'],
+      size: [-1, 1.5, '1'],
+      digest: ['', 'sha256:1'],
+      copy: ['mnt', '/mnt/a\nb'],
+    };
+    for (const [field, values] of Object.entries(wrong))
+      for (const value of values)
+        expect(findFault(clusterBackup, { ...backup, [field]: value }), JSON.stringify(value)).to.deep.equal([field]);
   });
 });

@@ -7,7 +7,7 @@ import type { ServerCertificate } from '#content/http';
 import { serveContent, type ServedResponse } from '#content/server';
 import { checkInterrupted, type Context } from '#context';
 import { isPluginError, messageOf, PluginError } from '#errors';
-import { mostReported, type MirrorState } from '../record/nodeReport.ts';
+import { limitMirrorState, type MirrorState } from '../record/nodeReport.ts';
 import { RetainedBundles, type RetainedFiles } from './retainedBundles.ts';
 import { RetainedContent } from './retainedContent.ts';
 
@@ -244,8 +244,8 @@ export class MirrorRequests {
     const partial = content.kept !== 'all' && { content: content.kept };
     const missing = this.#listMissing();
     const unnamed = content.withdrawn.filter((digest) => !missing.some((image) => image.endsWith(digest)));
-    const lacking = [...unnamed, ...missing].slice(-mostReported);
-    return { versions, port, ...partial, sizes, requests: this.#answered, lacking };
+    const lacking = [...unnamed, ...missing];
+    return limitMirrorState({ versions, port, ...partial, sizes, requests: this.#answered, lacking });
   }
 
   /** Lists the missing images: the newest of each address last, before those the one before it, and so on. */

@@ -4,10 +4,11 @@ import { clusterVersionReference, readClusterVersion } from '#cluster/version';
 import { hexOf, isDigest } from '#content/oci';
 import { PluginError } from '#errors';
 import { fieldsOf, listOf, textOf } from '#fields';
-import { keptBackups, parseBackup } from '#node/clusterBackup';
+import { clusterBackup, keptBackups } from '#node/clusterBackup';
 import { readNode, isControlPlane } from '#readiness/nodes';
 import { topologyOf } from '#readiness/preflight';
 import { isOlder } from '#release/version';
+import { readStated } from '#schema';
 import { shellCommand } from '#text';
 import { listNames } from './conditions.ts';
 import { readRendered } from './poolRollout.ts';
@@ -92,7 +93,7 @@ export async function planClusterRestore(
 function readBackups({ status }: UpgradeBundle): { backups: RecordedBackup[]; malformed: number } {
   const reported = status?.backups ?? [];
   const backups = reported.flatMap((value) => {
-    const backup = parseBackup(value);
+    const backup = readStated(clusterBackup, value);
     const node = textOf(fieldsOf(value)['node']);
     const pools = listOf(fieldsOf(value)['pools']).map(({ name, config }) => ({
       name: textOf(name) ?? '',

@@ -4,19 +4,19 @@ import type { Cluster } from '#cluster/client';
 import type { StoredObject } from '#cluster/objects';
 import { readClusterVersion } from '#cluster/version';
 import type { Written, KubernetesObject } from '#config/manifest';
-import { digestOf, hexOf, type Digest, parseJson } from '#content/oci';
+import { digestOf, hexOf, type Digest, parseJson, parseJsonIfValid } from '#content/oci';
 import type { Context } from '#context';
 import { ignoring } from '#errors';
-import { fieldsAt, fieldsOf, isFields, listOf, textOf, textsOf, type Fields } from '#fields';
-import { parseBackup, type ClusterBackup } from '#node/clusterBackup';
+import { fieldsAt, fieldsOf, listOf, textOf } from '#fields';
+import { clusterBackup, type ClusterBackup } from '#node/clusterBackup';
 import { pathOnHost, type Host, mirrorStateFile } from '#node/machine';
 import { withoutBases, type FoundBundle } from '#node/media';
-import { architectures, type Architecture } from '#release/version';
-import type { MirrorContent } from './mirrorContent.ts';
+import { architectures } from '#release/version';
+import { choice, count, list, mapping, object, optional, readStated, text, type Static } from '#schema';
+import { mirrorContents } from './mirrorContent.ts';
 import {
-  nodePhases,
+  nodeProgress,
   reportNamespace,
-  type NodeProgress,
   upgradeBundleApi,
   activeBundle,
   proposalAnnotation,
@@ -34,58 +34,76 @@ const baseStates = ['offered', 'stored', 'missing'] as const;
 /** See `baseStates`. */
 export type BaseState = (typeof baseStates)[number];
 
-/** The report of one node’s agent. */
-export interface NodeReport {
-  /** The uid of the UpgradeBundle that the report is about. */
-  readonly bundle: string;
-  /** The uid of the completed UpgradeBundle whose images the node keeps, while no other one is active. */
-  readonly keeps?: string;
-  /** The version of the release that the progress is about; undefined until the controller has chosen one. */
-  readonly version?: string;
-  readonly progress: NodeProgress;
-  /**
-   * The URL of the agent for other nodes, such as `https://10.128.2.7:8080`; undefined if the agent does not know it.
-   */
-  readonly origin?: string;
-  /** The digest of the bundle that the node offers to other nodes. */
-  readonly offers?: Digest;
-  /** Undefined for a bundle that is no delta, and until the node knows. */
-  readonly base?: BaseState;
-  /** The backup before the update, if the controller has asked this node for it. */
-  readonly backup?: BackupReport;
-  /** The state of the mirror of a control plane node, if it has one. */
-  readonly mirror?: MirrorState | undefined;
-  /** The bundle that the node has found while no UpgradeBundle is active. */
-  readonly proposal?: Proposal;
-}
+/** The longest message of a node, in characters. */
+const longest = 4000;
 
-/** The last backup of a node for an update, or why there is none. */
-export interface BackupReport {
-  readonly made?: ClusterBackup;
-  readonly failure?: string;
-}
+/** The largest number of bundles and of images that a mirror reports. */
+const mostReported = 20;
+/** A version or an image in the report of a mirror. */
+const name = text({ maxLength: longest / 10 });
+const names = list(name, { maxItems: mostReported });
 
-/** What the mirror of a node serves, and what it was asked for since its start. */
-export interface MirrorState {
+const mirrorState = object({
   /** The versions of the retained bundles. */
-  readonly versions: readonly string[];
+  versions: names,
   /** The port at which it serves. */
-  readonly port?: number;
+  port: optional(count()),
   /** What the mirror keeps of them; whole bundles without it. */
-  readonly content?: MirrorContent;
+  content: optional(choice(mirrorContents)),
   /** The bytes of each bundle, by the version of its last release. */
-  readonly sizes?: Readonly<Record<string, number>>;
+  sizes: optional(mapping(name, count())),
   /** The number of images that clients got. */
-  readonly requests: number;
+  requests: count(),
   /**
    * Images that were requested and are not retained (`openshift-release-dev/ocp-release@sha256:…`), and manifests of
    * images that cannot be read (`sha256:…`).
    */
-  readonly lacking: readonly string[];
-}
+  lacking: names,
+});
 
-/** The largest number of images that a mirror reports as lacking. */
-export const mostReported = 20;
+/** What the mirror of a node serves, and what it was asked for since its start. */
+export type MirrorState = Static<typeof mirrorState>;
+
+const backupReport = object({ made: optional(clusterBackup), failure: optional(text({ maxLength: longest })) });
+
+/** The last backup of a node for an update, or why there is none. */
+export type BackupReport = Static<typeof backupReport>;
+
+/** Its values become names of objects. */
+const proposal = object({
+  version: text({ maxLength: 64, pattern: String.raw`^\d+\.\d+\.\d+(?:-[0-9a-z]+(?:[.-][0-9a-z]+)*)?$` }),
+  arch: choice(architectures),
+});
+
+/** A found bundle, for which the controller may create an UpgradeBundle. It is not verified. */
+export type Proposal = Static<typeof proposal>;
+
+/** The statement of the annotation with a report. */
+const nodeReport = object(
+  {
+    /** The uid of the UpgradeBundle that the report is about. */
+    bundle: text(),
+    /** The uid of the completed UpgradeBundle whose images the node keeps, while no other one is active. */
+    keeps: optional(text()),
+    /** The version of the release that the progress is about; absent until the controller has chosen one. */
+    version: optional(text()),
+    progress: nodeProgress,
+    /** The URL of the agent for other nodes, such as `https://10.128.2.7:8080`; absent if the agent does not know it. */
+    origin: optional(text()),
+    /** Absent for a bundle that is no delta, and until the node knows. */
+    base: optional(choice(baseStates)),
+    /** The backup before the update, if the controller has asked this node for it. */
+    backup: optional(backupReport),
+    /** The state of the mirror of a control plane node, if it has one. */
+    mirror: optional(mirrorState),
+    /** The bundle that the node has found while no UpgradeBundle is active. */
+    proposal: optional(proposal),
+  },
+  { where: ({ progress: { imagesLoaded, imagesTotal } }) => imagesLoaded <= imagesTotal },
+);
+
+/** The report of one node’s agent. `offers`: the digest of the bundle that the node offers to other nodes, in a label. */
+export type NodeReport = Static<typeof nodeReport> & { readonly offers?: Digest | undefined };
 
 /** The age after which a backup is made again, in milliseconds: an obstacle may delay the update for long. */
 const longestAge = 6 * 3_600_000;
@@ -93,12 +111,6 @@ const longestAge = 6 * 3_600_000;
 /** Returns whether a backup is recent enough for an update. `now`: milliseconds since 1970. */
 export function isRecentBackup({ time }: ClusterBackup, now = Date.now()): boolean {
   return now - Date.parse(time) < longestAge;
-}
-
-/** A found bundle, for which the controller may create an UpgradeBundle. It is not verified. */
-export interface Proposal {
-  readonly version: string;
-  readonly arch: Architecture;
 }
 
 const { group } = upgradeBundleApi;
@@ -109,9 +121,6 @@ const labels = { offers: `${group}/offers`, part: `${group}/part` } as const;
  * part of them.
  */
 const parts = 16;
-const versionPattern = /^\d+\.\d+\.\d+(?:-[0-9a-z]+(?:[.-][0-9a-z]+)*)?$/;
-/** The longest message of a node, in characters. */
-const longest = 4000;
 
 /**
  * The kind of the reports. Each agent writes a Lease of its own, as kubelets do, because each change of a shared object
@@ -124,32 +133,14 @@ export const reportKind = {
   labelSelector: labels.part,
 } as const;
 
-/** Returns the Lease with a report and the present time. */
-export function formatNodeReport({
-  bundle,
-  keeps,
-  version,
-  progress,
-  origin,
-  offers,
-  base,
-  backup,
-  mirror,
-  proposal,
-}: NodeReport): Written<'Lease'> {
+/** Returns the Lease with a report and the present time. Long messages are cut. */
+export function formatNodeReport({ offers, progress, backup, ...about }: NodeReport): Written<'Lease'> {
   const { apiVersion, kind, namespace } = reportKind;
   const { name: node, message } = progress;
   const fields = {
-    bundle,
-    keeps,
-    version,
-    origin,
-    base,
-    backup,
-    mirror,
-    proposal,
-    ...progress,
-    ...(message !== undefined && { message: message.slice(0, longest) }),
+    ...about,
+    progress: { ...progress, message: message?.slice(0, longest) },
+    backup: backup && { ...backup, failure: backup.failure?.slice(0, longest) },
   };
   return {
     apiVersion,
@@ -158,7 +149,7 @@ export function formatNodeReport({
       name: leaseName(node),
       namespace,
       labels: { [labels.part]: partOf(node), ...(offers !== undefined && { [labels.offers]: markOf(offers) }) },
-      annotations: { [annotation]: JSON.stringify(fields) },
+      annotations: { [annotation]: JSON.stringify(fields satisfies NodeReport) },
     },
     // A MicroTime has six decimals.
     spec: { holderIdentity: node, renewTime: new Date().toISOString().replace('Z', '000Z') },
@@ -184,41 +175,13 @@ export function readReport({ metadata, ...lease }: KubernetesObject): ReceivedRe
   const { holderIdentity, renewTime } = fieldsOf(lease['spec']);
   const node = textOf(holderIdentity);
   if (node === undefined || metadata.name !== leaseName(node)) return undefined;
-  const fields = parseFields(textOf(fieldsOf(metadata.annotations)[annotation]) ?? '');
-  const report = fields['name'] === node ? parseReport(node, fields) : undefined;
-  return { node, renewed: textOf(renewTime) ?? '', written: readRenewalTime({ metadata, ...lease }), report };
-}
-
-function parseReport(name: string, fields: Fields): NodeReport | undefined {
-  const { bundle, origin, phase: stated, imagesLoaded, imagesTotal, bytes, free, size, database, message } = fields;
-  const { free: systemFree, size: systemSize } = fieldsOf(fields['system']);
-  const proposal = parseProposal(fields['proposal']);
-  const backup = parseBackupReport(fields['backup']);
-  const mirror = parseMirrorState(fields['mirror']);
-  const version = textOf(fields['version']);
-  const keeps = textOf(fields['keeps']);
-  const base = baseStates.find((each) => each === fields['base']);
-  const phase = nodePhases.find((each) => each === stated);
-  if (typeof bundle !== 'string' || !phase) return undefined;
-  if (!isCount(imagesLoaded) || !isCount(imagesTotal) || !isCount(bytes) || imagesLoaded > imagesTotal)
-    return undefined;
-  const more = {
-    ...(isCount(free) && { free }),
-    ...(isCount(size) && { size }),
-    ...(isCount(database) && { database }),
-    ...(isCount(systemFree) && isCount(systemSize) && { system: { free: systemFree, size: systemSize } }),
-    ...(typeof message === 'string' && { message }),
-  };
-  const progress = { name, phase, imagesLoaded, imagesTotal, bytes, ...more };
-  const about = { bundle, ...(keeps !== undefined && { keeps }), ...(version !== undefined && { version }) };
+  const stated = parseJsonIfValid(textOf(fieldsOf(metadata.annotations)[annotation]) ?? '');
+  const report = readStated(nodeReport, stated);
   return {
-    ...about,
-    origin: textOf(origin),
-    progress,
-    ...(base && { base }),
-    ...(backup && { backup }),
-    ...(mirror && { mirror }),
-    ...(proposal && { proposal }),
+    node,
+    renewed: textOf(renewTime) ?? '',
+    written: readRenewalTime({ metadata, ...lease }),
+    report: report?.progress.name === node ? report : undefined,
   };
 }
 
@@ -253,48 +216,16 @@ function markOf(digest: Digest): string {
   return hexOf(digest).slice(0, 32);
 }
 
-/** Parses a proposal. Its values become names of objects, so only a version and an architecture are valid. */
-function parseProposal(value: unknown): Proposal | undefined {
-  const { version, arch } = fieldsOf(value);
-  const architecture = architectures.find((each) => each === arch);
-  const isVersion = typeof version === 'string' && version.length <= 64 && versionPattern.test(version);
-  return architecture && isVersion ? { version, arch: architecture } : undefined;
-}
-
-function parseBackupReport(value: unknown): BackupReport | undefined {
-  const [made, failure] = [parseBackup(fieldsOf(value)['made']), textOf(fieldsOf(value)['failure'])];
-  if (!made && failure === undefined) return undefined;
-  return { ...(made && { made }), ...(failure !== undefined && { failure: failure.slice(0, longest) }) };
-}
-
-/** Reads the state of a mirror; undefined if it is none. Cuts long lists and texts. */
-function parseMirrorState(value: unknown): MirrorState | undefined {
-  const { versions, port, sizes, content, requests, lacking } = fieldsOf(value);
-  const cut = (texts: unknown): string[] =>
-    textsOf(texts)
-      .slice(0, mostReported)
-      .map((text) => text.slice(0, longest / 10));
-  if (!isCount(requests)) return undefined;
-  const versionSizes = cut(versions).flatMap((version) => {
-    const bytes = fieldsOf(sizes)[version];
-    return isCount(bytes) ? [[version, bytes] as const] : [];
-  });
-  const stated = versionSizes.length > 0 && { sizes: Object.fromEntries(versionSizes) };
-  const settings = { ...(isCount(port) && { port }), ...(content === 'metadata' && { content: 'metadata' as const }) };
-  return { versions: cut(versions), ...settings, ...stated, requests, lacking: cut(lacking) };
-}
-
-function isCount(value: unknown): value is number {
-  return Number.isSafeInteger(value) && Number(value) >= 0;
-}
-
-function parseFields(text: string): Fields {
-  try {
-    const value = parseJson(text);
-    return isFields(value) ? value : {};
-  } catch {
-    return {};
-  }
+/** Returns the state of a mirror without what exceeds a report: the oldest missing images, and the ends of long names. */
+export function limitMirrorState({ versions, sizes = {}, lacking, ...state }: MirrorState): MirrorState {
+  const reported = versions.slice(0, mostReported);
+  const ofReported = Object.entries(sizes).filter(([version]) => reported.includes(version));
+  return {
+    ...state,
+    versions: reported,
+    ...(ofReported.length > 0 && { sizes: Object.fromEntries(ofReported) }),
+    lacking: lacking.slice(-mostReported).map((image) => image.slice(0, longest / 10)),
+  };
 }
 
 /** The state of the mirror of a node. */
@@ -305,7 +236,7 @@ export interface NodeMirror extends MirrorState {
 /** Reads the state of the mirror of this node, which its server writes; undefined if it has none. */
 export async function readMirrorState(host: Host): Promise<MirrorState | undefined> {
   try {
-    return parseMirrorState(parseJson(await readFile(pathOnHost(host, mirrorStateFile), 'utf8')));
+    return readStated(mirrorState, parseJson(await readFile(pathOnHost(host, mirrorStateFile), 'utf8')));
   } catch {
     return undefined;
   }

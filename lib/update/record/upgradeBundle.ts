@@ -217,7 +217,8 @@ const condition = object({
   message,
 });
 
-const node = object(
+/** The statement of the progress of a node. */
+export const nodeProgress = object(
   {
     name: text({ minLength: 1, maxLength: 253 }),
     phase: choice(nodePhases),
@@ -299,7 +300,7 @@ export const bundleStatus = object({
   ),
   /** The updates in their order, if the bundle has several releases. */
   hops: optional(listByKey(hop, 'version', 16)),
-  nodes: optional(listByKey(node, 'name', 2000)),
+  nodes: optional(listByKey(nodeProgress, 'name', 2000)),
 });
 
 /** The status of an UpgradeBundle. */
@@ -312,7 +313,7 @@ export type RecordedBackup = Static<typeof backup>;
 export type HopProgress = Static<typeof hop>;
 
 /** What a node has of the images of a bundle, as its agent last reported it. */
-export type NodeProgress = Static<typeof node>;
+export type NodeProgress = Static<typeof nodeProgress>;
 
 /** The record of a bundle in the cluster: what is allowed, and the progress of the update. */
 export interface UpgradeBundle extends KubernetesObject {

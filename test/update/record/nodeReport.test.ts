@@ -5,6 +5,7 @@ import { expect } from 'chai';
 import { mirrorStateFile } from '../../../lib/node/machine/host.ts';
 import {
   listMirrorStates,
+  limitMirrorState,
   readMirrorState,
   formatNodeReport,
   readReport,
@@ -45,6 +46,20 @@ describe('the states of mirrors', () => {
     } finally {
       await rm(root, { recursive: true });
     }
+  });
+});
+
+describe('the state of a mirror', () => {
+  it('fits into the report of a node, also with many long names', () => {
+    const versions = Array.from({ length: 30 }, (_, index) => `4.20.${index}`);
+    const sizes = Object.fromEntries(versions.map((version) => [version, 1]));
+    const lacking = versions.map((version) => `${version}@${'x'.repeat(1000)}`);
+    const mirror = limitMirrorState({ versions, sizes, lacking, requests: 1 });
+    const report = readReport(formatNodeReport({ bundle: '', progress, mirror }))?.report;
+    expect(report?.mirror).to.deep.equal(mirror);
+    expect(mirror.versions).to.deep.equal(versions.slice(0, 20));
+    expect(Object.keys(mirror.sizes ?? {})).to.deep.equal(mirror.versions);
+    expect(mirror.lacking.map((image) => image.split('@')[0])).to.deep.equal(versions.slice(10));
   });
 });
 
@@ -89,11 +104,20 @@ describe('the report of a node', () => {
       ['"bytes":3', '"bytes":-1'],
       ['"bytes":3', '"bytes":"3"'],
       ['"Failed"', '"Lost"'],
+      ['"why"', `"${'m'.repeat(40_000)}"`],
+      ['"progress":', '"proposal":{"version":"4.20.3;x","arch":"x86_64"},"progress":'],
+      ['"progress":', '"mirror":{"versions":[],"requests":-1,"lacking":[]},"progress":'],
+      ['"progress":', '"backup":{"made":{"path":"/etc"}},"progress":'],
       ['{"bundle"', '{"other"'],
       ['{', ''],
     ] as const)
       expect(read(text.replace(right, wrong)), wrong).to.equal(undefined);
     expect(readReport({ apiVersion: '', kind: '', metadata: { name: 'x' } })).to.equal(undefined);
+  });
+
+  it('has no fields that are not stated, because the API server refuses a status with them', () => {
+    const lease = formatNodeReport({ bundle: 'u', progress: { ...progress, other: 1 } as NodeProgress });
+    expect(readReport(lease)?.report).to.deep.equal({ bundle: 'u', progress });
   });
 
   it('is of the node that holds its Lease, and of no other one that it names', () => {
