@@ -1,4 +1,6 @@
-import { formatSubject } from '#cluster/finding';
+import { createHash } from 'node:crypto';
+import { isAbsolute, join, sep } from 'node:path';
+import { formatSubject, type Severity } from '#cluster/finding';
 import { writeAtomically } from '#content/files';
 import { PluginError } from '#errors';
 import {
@@ -12,16 +14,17 @@ import {
   readBaseline,
   readManifestSets,
   allRules,
+  keyOfFinding,
 } from '#readiness/lint';
 import { parseArchitecture, usualRepository } from '#release/version';
 import { Lines } from '#text';
+import manifest from '../../package.json' with { type: 'json' };
 import { tool, openRegistries } from '../cli/access.ts';
 import { defineCommand } from '../cli/command.ts';
 import { formatCount, formatYaml } from '../cli/format.ts';
 import { formatJunit, type JunitCase } from '../cli/junit.ts';
 import { outputOption, registryOptions, releaseOptions } from '../cli/options.ts';
 import { formatLintPage } from './report/findingsPage.ts';
-import { toSarif } from './report/sarif.ts';
 
 const options = {
   against: {
@@ -185,4 +188,58 @@ function toCase(finding: Finding, isFailure: boolean): JunitCase {
   const details = [`${component}: ${file}:${line}`, field, why, remedy].filter((line) => line !== '').join('\n');
   if (isFailure) return { ...test, failure: { type: severity, message, details } };
   return { ...test, output: `${severity}: ${message}\n${details}` };
+}
+
+const levels: Readonly<Record<Severity, string>> = { blocker: 'error', warning: 'warning', info: 'note' };
+
+/** Makes SARIF 2.1.0 of a result. Findings that the baseline accepts are suppressed, with the reason. */
+function toSarif({ root, findings }: LintResult): object {
+  const order = new Map(allRules.map(({ id }, index) => [id, index]));
+  return {
+    $schema: 'https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json',
+    version: '2.1.0',
+    runs: [
+      {
+        tool: {
+          driver: {
+            name: 'oc adm-upgrade-bundle lint',
+            semanticVersion: manifest.version,
+            informationUri: manifest.homepage,
+            rules: allRules.map(({ id, severity, why, remedy, problem }) => ({
+              id,
+              shortDescription: { text: problem.replace(/(?::| every)? \(?%\)?,?/, '') },
+              fullDescription: { text: why },
+              help: { text: remedy },
+              defaultConfiguration: { level: levels[severity] },
+            })),
+          },
+        },
+        results: findings.map((finding) => ({
+          ruleId: finding.rule,
+          ruleIndex: order.get(finding.rule) ?? -1,
+          level: levels[finding.severity],
+          message: { text: `${formatSubject(finding.object)}: ${finding.message}. ${finding.remedy}` },
+          locations: [locationOf(finding, root)],
+          partialFingerprints: { finding: createHash('sha256').update(keyOfFinding(finding)).digest('hex') },
+          ...(finding.status === 'known' && {
+            suppressions: [{ kind: 'external', justification: finding.reason ?? '' }],
+          }),
+          properties: { component: finding.component },
+        })),
+      },
+    ],
+  };
+}
+
+function locationOf({ file, line, object, field }: LintResult['findings'][number], root: string | undefined): object {
+  // Relative to the working directory, so that a report fits the repository that it is made in.
+  const path = root === undefined ? file : join(root, file).replaceAll(sep, '/');
+  const uri = path.split('/').map(encodeURIComponent).join('/');
+  return {
+    physicalLocation: {
+      artifactLocation: { uri: isAbsolute(path) ? `file://${uri}` : uri },
+      region: { startLine: line },
+    },
+    logicalLocations: [{ fullyQualifiedName: `${formatSubject(object)} ${field}`.trim(), kind: 'member' }],
+  };
 }

@@ -6,5 +6,4 @@ export {
   type ClusterVersionPatch,
   type DesiredUpdate,
 } from './version/clusterVersion.ts';
-export { ClusterView } from './version/clusterView.ts';
 export { blocks, platformStops } from './version/platformStops.ts';

@@ -29,8 +29,8 @@ import type { Release } from '#release/release';
 import type { NamedResult } from '#release/sigstore';
 import { usualRepository } from '#release/version';
 import { countArchitectures } from './configuration.ts';
+import { configFiles, prepareFiles, signatureFiles, writeFiles, type WrittenFile } from './manifestFolder.ts';
 import { applyToCluster, checkCluster, checkRightsInCluster, type Applied } from './mirror/clusterConfig.ts';
-import { configFiles, prepareFiles, signatureFiles, writeFiles, type WrittenFile } from './mirror/configFiles.ts';
 import {
   formatTarget,
   type Destination,
@@ -54,7 +54,7 @@ import { readClusterUpdates } from './mirror/releases.ts';
 import { withResumeHint, type MirroringAccess, type MirroringRequest, type ReleaseSearch } from './mirror/request.ts';
 
 export { isImageConfig, type Applied, type ImageConfig } from './mirror/clusterConfig.ts';
-export type { WrittenFile } from './mirror/configFiles.ts';
+export type { WrittenFile } from './manifestFolder.ts';
 export { formatPlace, formatTarget, parseDestination, releaseName, type MirrorImage } from './mirror/destination.ts';
 export type { MirrorMeasure } from './mirror/measure.ts';
 export { FilledRepositories, type MirrorResult } from './mirror/plan.ts';

@@ -4,4 +4,4 @@ export { removeMirror } from './mirror/mirrorInstallation.ts';
 export { runMirrorServer } from './mirror/mirrorServer.ts';
 export { describeSilentMirrors, silentAdvice } from './mirror/mirrorSite.ts';
 export { mirrorPort, mirrorSecretFolder } from './mirror/mirrorUnit.ts';
-export { retainBundle, type Retention } from './mirror/retainBundle.ts';
+export { retainBundle, type Retention } from './mirror/retainedBundles.ts';

@@ -3,9 +3,8 @@ import { fieldsOf } from '#fields';
 import { manifestSizeLimit, parseManifest, type Descriptor } from '../oci/descriptor.ts';
 import type { Digest, Reference } from '../oci/reference.ts';
 import { parseJson } from '../oci/syntax.ts';
-import { errorCodesOf } from './auth/errorBody.ts';
 import type { RegistryRequest } from './authenticatedClient.ts';
-import type { Reply } from './refusals.ts';
+import { errorCodesOf, type Reply } from './refusals.ts';
 import type { Transport } from './transport.ts';
 
 /**

@@ -5,9 +5,8 @@ import { TransientError, type RetryBudget } from '../http/retry.ts';
 import type { Descriptor } from '../oci/descriptor.ts';
 import type { Reference } from '../oci/reference.ts';
 import { verifyStream } from '../store/store.ts';
-import { errorCodesOf } from './auth/errorBody.ts';
 import type { RegistryRequest } from './authenticatedClient.ts';
-import { explainRegistryRefusal, type Reply } from './refusals.ts';
+import { errorCodesOf, explainRegistryRefusal, type Reply } from './refusals.ts';
 import type { Transport } from './transport.ts';
 
 /** How blobs are uploaded: at once or in chunks. */

@@ -3,9 +3,10 @@ import type { Cluster } from '#cluster/client';
 import { subjectOf, type Finding, type Severity, type Subject } from '#cluster/finding';
 import type { StoredObject } from '#cluster/objects';
 import { clusterVersionReference, readClusterVersion, blocks } from '#cluster/version';
+import { type TlsOptions, Connections } from '#content/http';
 import { matchedBy } from '#content/registry';
 import type { Context } from '#context';
-import { ignoring, nameSome } from '#errors';
+import { ignoring, nameSome, asFailure, isPluginError, type PluginError } from '#errors';
 import { fieldsAt, fieldsOf, listOf, textOf, textsOf } from '#fields';
 import { isByDigest } from '#readiness/lint';
 import { mayRunOn, readNode } from '#readiness/nodes';
@@ -23,8 +24,7 @@ import { isOlder } from '#release/version';
 import { formatBytes } from '#text';
 import { listMirrorStates, type NodeMirror } from '../record/nodeReport.ts';
 import { readSecret, servingSecret } from './mirrorCertificates.ts';
-import { findSiteMirror, readMirrorSet } from './mirrorObjects.ts';
-import { probeMirrors, probeSiteMirrors } from './mirrorProbe.ts';
+import { findSiteMirror, readMirrorSet, authorityMapName } from './mirrorObjects.ts';
 import {
   isServing,
   listAddresses,
@@ -314,4 +314,91 @@ function checkLost({ sources, siteMirrors, content }: MirrorSite, templates: rea
     const message = `a node that loses its images does not get back ${nameSome(lost)}`;
     return lost.length === 0 ? [] : [find('info', subject, message, advice.lost)];
   });
+}
+
+/** Short limits, in milliseconds: the network of the nodes may be another one than that of this machine. */
+const limits = { connectTimeout: 5000, idleTimeout: 10_000 };
+
+const answerAdvice = {
+  denied: 'Run preflight with an account that may read it, such as one with the role cluster-reader.',
+  authority: 'Install the mirrors again: the machine config controller trusts them by this key.',
+  unreachable:
+    'Nodes and pods need this port, this machine does not. The controller asks each mirror before an update begins.',
+  slow:
+    'Start it, or remove it from the mirror set: a pull that comes to it waits up to 30 s, also in the machine ' +
+    'config controller.',
+  other:
+    'Another service or machine answers there, or the certificate was not renewed: see journalctl -u ' +
+    'oc-upgrade-bundle-mirror on the node.',
+};
+
+/**
+ * Asks the mirror of each control plane node from this machine. Trusts the CA that the machine config controller
+ * trusts, and no other. Returns a finding for each mirror that did not answer as one. Throws `interrupted`, and the
+ * errors of the cluster, except that the CA may not be read.
+ */
+async function probeMirrors(
+  cluster: Cluster,
+  { nodes, trustedAuthorities }: Pick<MirrorSite, 'nodes' | 'trustedAuthorities'>,
+  port: number,
+  { signal }: Pick<Context, 'signal'>,
+): Promise<Finding[]> {
+  const metadata = { name: trustedAuthorities ?? authorityMapName, namespace: 'openshift-config' };
+  const map = { apiVersion: 'v1', kind: 'ConfigMap', metadata };
+  const read = await cluster.read(map).catch((error: unknown) => {
+    if (!isPluginError(error, 'denied')) throw error;
+    return 'denied' as const;
+  });
+  if (read === 'denied')
+    return [find('info', subjectOf(map), 'may not be read: the mirrors were not asked', answerAdvice.denied)];
+  const key = `localhost..${port}`;
+  const authority = textOf(fieldsAt(read, 'data')[key]);
+  if (authority === undefined) return [find('warning', subjectOf(map), `does not have ${key}`, answerAdvice.authority)];
+  const mirrors = listControlPlane(nodes).flatMap((node) =>
+    listAddresses([node]).map((address) => ({ host: `${address}:${port}`, subject: subjectOf(node) })),
+  );
+  // Nothing else has a certificate of this CA.
+  return ask(mirrors, { ca: [authority] }, signal, ({ subject }, error) =>
+    error.code === 'unreachable'
+      ? find('info', subject, `its mirror was not asked: ${error.message}`, answerAdvice.unreachable)
+      : find('warning', subject, `its mirror is not trusted: ${error.message}`, answerAdvice.other),
+  );
+}
+
+/** Finds mirrors of the site for our sources that do not answer this machine. Throws `interrupted`. */
+async function probeSiteMirrors(
+  { siteMirrors, sources }: Pick<MirrorSite, 'siteMirrors' | 'sources'>,
+  { signal }: Pick<Context, 'signal'>,
+): Promise<Finding[]> {
+  const mirrors = sources.flatMap((source) => findSiteMirror(siteMirrors, source)?.mirrors ?? []);
+  const hosts = [...new Set(mirrors.map((mirror) => mirror.split('/')[0] ?? ''))].map((host) => ({ host }));
+  return ask(hosts, {}, signal, ({ host }, { code, message }) => {
+    // A certificate that this machine does not trust is an answer too.
+    if (code !== 'unreachable') return undefined;
+    return find('warning', { kind: 'Mirror', name: host }, `does not answer: ${message}`, answerAdvice.slow);
+  });
+}
+
+/** Asks registries by TLS whether they are there, all at once. Describes each failure. */
+async function ask<Asked extends { readonly host: string }>(
+  registries: readonly Asked[],
+  trust: TlsOptions,
+  signal: AbortSignal,
+  describe: (registry: Asked, error: PluginError) => Finding | undefined,
+): Promise<Finding[]> {
+  const connections = new Connections({ certificates: { for: () => Promise.resolve(trust) }, ...limits });
+  const probe = async (registry: Asked): Promise<Finding | undefined> => {
+    try {
+      const url = new URL(`https://${registry.host}/v2/`);
+      (await connections.exchange({ method: 'GET', url, headers: {}, signal })).body.destroy();
+      return undefined;
+    } catch (error) {
+      return describe(registry, asFailure(error));
+    }
+  };
+  try {
+    return (await Promise.all(registries.map(probe))).filter((each) => each !== undefined);
+  } finally {
+    connections.close();
+  }
 }

@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { formatManifest } from '../../../lib/config/manifest.ts';
+import { planManifests } from '../../../lib/update/install.ts';
 import { readExecutables } from '../../../lib/update/install/executable.ts';
-import { planInstallation } from '../../../lib/update/install/installation.ts';
 import { awaitMirrors } from '../../../lib/update/mirror/mirrorInstallation.ts';
 import manifest from '../../../package.json' with { type: 'json' };
 import { openAgentSite, type AgentSite } from '../../fakes/cluster/agents.ts';
@@ -113,7 +113,8 @@ describe('oc adm-upgrade-bundle install', () => {
     expect(stdout).to.match(/^apiVersion: apiextensions\.k8s\.io\/v1\nkind: CustomResourceDefinition\n/);
     // The objects are recorded in test/golden/cluster.
     const executables = await readExecutables([executable]);
-    const objects = await planInstallation(site.cluster, { executables, admission: 'deny', version }, site.context);
+    const options = { executables, admission: 'deny', version, startup: undefined, overwrite: false } as const;
+    const objects = await planManifests(site.cluster, options, site.context);
     expect(stdout).to.equal(objects.map((object) => formatManifest(object)).join('---\n'));
     expect(stdout).not.to.contain('kind: Secret');
     expect(site.server.objects.revision).to.equal(revision);

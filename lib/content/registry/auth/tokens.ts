@@ -8,9 +8,8 @@ import { formatUrl, readBody } from '../../http/networkErrors.ts';
 import { isLoopback } from '../../http/proxy.ts';
 import { explainStatus } from '../../http/retry.ts';
 import { parseJson } from '../../oci/syntax.ts';
-import type { Credential } from './credentialHelper.ts';
-import type { Credentials } from './credentials.ts';
-import { errorCodesOf, quoteBody } from './errorBody.ts';
+import { errorCodesOf, quoteBody } from '../refusals.ts';
+import type { Credential, Credentials } from './credentials.ts';
 
 /** A request for an Authorization header, as plain data for use between threads. */
 export interface AuthorizationRequest {

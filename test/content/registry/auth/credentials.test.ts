@@ -2,8 +2,11 @@ import { chmod, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { expect } from 'chai';
-import { type Credential } from '../../../../lib/content/registry/auth/credentialHelper.ts';
-import { Credentials, type CredentialsOptions } from '../../../../lib/content/registry/auth/credentials.ts';
+import {
+  type Credential,
+  Credentials,
+  type CredentialsOptions,
+} from '../../../../lib/content/registry/auth/credentials.ts';
 import { isPluginError, type PluginError } from '../../../../lib/errors.ts';
 
 const basic = (pair: string) => ({ auth: Buffer.from(pair).toString('base64') });
