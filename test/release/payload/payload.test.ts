@@ -1,4 +1,4 @@
-import { gzipSync, zstdCompressSync } from 'node:zlib';
+import { gzipSync } from 'node:zlib';
 import { expect } from 'chai';
 import { Header } from 'tar';
 import { parseManifest } from '../../../lib/content/oci/descriptor.ts';
@@ -155,28 +155,11 @@ describe('the payload of a release', () => {
       const content = new TestContent();
       const bytes = payload.read();
       const descriptor = content.addImage(name, { architecture: 'amd64', layers: [payload] });
-      for (const corrupt of [
-        layerOf(
-          gzipSync(
-            Buffer.concat([
-              entry('release-manifests/image-references', Buffer.from(good.replace('4.12.4', '4.12.5'))),
-              end,
-            ]),
-          ),
-        ).read(),
-        Buffer.from(bytes).fill(0, 0, 10),
-        Buffer.alloc(bytes.length),
-      ]) {
-        const sized = Buffer.concat([corrupt, Buffer.alloc(Math.max(0, bytes.length - corrupt.length))]).subarray(
-          0,
-          bytes.length,
-        );
-        content.content.blobs.set(payload.digest, sized);
-        const error = await failureOf(
-          readPayload(await openDirectory(content.content), descriptor, { repository }, context),
-        );
-        expect(error.code).to.equal('digest-mismatch');
-      }
+      const changed = entry('release-manifests/image-references', Buffer.from(good.replace('4.12.4', '4.12.5')));
+      const corrupt = Buffer.concat([gzipSync(Buffer.concat([changed, end])), Buffer.alloc(bytes.length)]);
+      content.content.blobs.set(payload.digest, corrupt.subarray(0, bytes.length));
+      const source = await openDirectory(content.content);
+      await failureOf(readPayload(source, descriptor, { repository }, context), 'digest-mismatch');
     });
 
     it('refuses files that are too large, and content that inflates without a limit', async () => {
@@ -191,45 +174,22 @@ describe('the payload of a release', () => {
       expect((await failureOf(readLayers([layerOf(huge)]))).message).to.contain('too large when it is unpacked');
     });
 
-    it('counts every byte that leaves gzip, of skipped headers and of all layers together', async () => {
-      // A pax header of more than 1 MiB is not read. Each is a gzip member of its own.
+    it('counts the unpacked bytes of all layers together', async () => {
+      // Each is a gzip member of its own. The file has no content, because the size in its header counts.
       const skipped = gzipSync(entry('PaxHeader', Buffer.alloc(64 * 1024 * 1024), 'ExtendedHeader'), { level: 1 });
-      // A file that alone would not be too large. It has no content, because the size in its header counts.
       const large = gzipSync(entry('big', Buffer.alloc(0), 'File', 2 ** 30 - 32 * 1024 * 1024));
-      const layer = (...members: Buffer[]): TestLayer => layerOf(Buffer.concat([...members, gzipSync(end)]));
-      for (const layers of [[layer(skipped, large)], [payload, layer(large), layer(skipped)]]) {
-        const error = await failureOf(readLayers(layers), 'too-large');
-        expect(error.message).to.match(/^layer \S+ in .* is too large when it is unpacked$/);
-      }
+      const layer = (member: Buffer): TestLayer => layerOf(Buffer.concat([member, gzipSync(end)]));
+      const error = await failureOf(readLayers([payload, layer(large), layer(skipped)]), 'too-large');
+      expect(error.message).to.match(/is too large when it is unpacked$/);
       expect((await failureOf(readLayers([layer(large)]))).code).to.equal('invalid-release');
       expect((await readLayers([payload, layer(skipped)])).version).to.equal('4.12.4');
     });
 
-    it('limits the number of headers, of files and of skipped headers together', async () => {
-      const file = entry('x', Buffer.alloc(0));
-      const repeat = (...entries: Buffer[]): Buffer =>
-        gzipSync(Buffer.concat(Array<Buffer[]>(500).fill(entries).flat()));
-      const pairs = repeat(file, entry('x', Buffer.alloc(1, 'x'), 'ExtendedHeader'));
-      // Without the skipped headers there are 200,000.
-      const bytes = Buffer.concat([...Array<Buffer>(199).fill(repeat(file, file)), pairs, pairs, gzipSync(end)]);
+    it('limits the number of headers of a layer', async () => {
+      const thousand = gzipSync(Buffer.concat(Array<Buffer>(1000).fill(entry('x', Buffer.alloc(0)))));
+      const bytes = Buffer.concat([...Array<Buffer>(201).fill(thousand), gzipSync(end)]);
       const error = await failureOf(readLayers([layerOf(bytes)]), 'too-large');
       expect(error.message).to.match(/has more than 200000 headers$/);
-    });
-
-    it('unpacks no layer that is compressed twice', async () => {
-      const tar = Buffer.concat([entry('release-manifests/image-references', Buffer.from(good)), end]);
-      for (const inner of [gzipSync(tar), zstdCompressSync(tar)]) {
-        const error = await failureOf(readLayers([layerOf(gzipSync(inner))]), 'invalid-release');
-        expect(error.message).to.match(/it is compressed twice$/);
-      }
-      for (const bytes of [tar, gzipSync(tar), zstdCompressSync(tar)])
-        expect((await readLayers([layerOf(bytes)])).version).to.equal('4.12.4');
-    });
-
-    it('ignores bytes after the end', async () => {
-      const tail = Buffer.alloc(100 * 1024 * 1024);
-      const tar = Buffer.concat([entry('release-manifests/image-references', Buffer.from(good)), end, tail]);
-      expect((await readLayers([layerOf(gzipSync(tar, { level: 1 }))])).version).to.equal('4.12.4');
     });
 
     it('does not follow links, nor take files from elsewhere', async () => {
@@ -243,14 +203,6 @@ describe('the payload of a release', () => {
       expect((await failureOf(readLayers([layerOf(tar)]))).message).to.match(
         /has no release-manifests\/image-references/,
       );
-    });
-
-    it('refuses a file that is truncated or not an archive', async () => {
-      const whole = entry('release-manifests/image-references', Buffer.from(good));
-      for (const bytes of [whole.subarray(0, 600), Buffer.alloc(5000, 'x'), gzipSync(whole).subarray(0, 100)]) {
-        const error = await failureOf(readLayers([layerOf(bytes)]));
-        expect(error.code).to.equal('invalid-release');
-      }
     });
 
     it('says when the architecture is not one of OpenShift', async () => {
