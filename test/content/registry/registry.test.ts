@@ -208,57 +208,6 @@ describe('Registry', () => {
       expect(server.requests.slice(from).map(({ method }) => method)).to.deep.equal(['HEAD']);
     });
 
-    it('reads all pages of the tags', async () => {
-      const tags = Array.from({ length: 2500 }, (_, index) => `t${index}`);
-      for (const tag of tags) repositoryOf(server.content, 'a/b').tags.set(tag, 'sha256:none');
-      expect(await registry.tags()).to.have.members(tags);
-      expect(server.requests).to.have.length(3);
-    });
-
-    it('does not take a part of the tags for all of them', async () => {
-      for (let index = 0; index < 1500; index += 1)
-        repositoryOf(server.content, 'a/b').tags.set(`t${index}`, 'sha256:none');
-      server.fault(/last=/, { answer: { status: 404 } });
-      await failureOf(registry.tags(), 'conflict');
-    });
-
-    it('has no tags without a repository, and refuses an invalid list', async () => {
-      expect(await registry.tags()).to.deep.equal([]);
-      server.fault(/tags/, { answer: { status: 200, body: '<html>' } });
-      await failureOf(registry.tags(), 'server-error');
-    });
-
-    it('stops reading tags if a page names itself as the next, and has all of the last page', async () => {
-      const headers = { link: '</v2/a/b/tags/list?n=1&last=x>; rel="next"' };
-      server.fault(/tags/, { answer: { status: 200, headers, body: '{"tags":["x"]}' } });
-      const { message } = await failureOf(registry.tags(), 'server-error');
-      expect(message).to.contain('names a page of its list of tags again as the next');
-      expect(server.requests.filter(({ path }) => path.includes('tags'))).to.have.length(2);
-      server.clearFaults();
-      server.fault(/n=1000/, { answer: { status: 200, headers, body: '{"tags":["x"]}' } });
-      server.fault(/last=x/, { answer: { status: 200, headers, body: '{"tags":["y"]}' } });
-      expect(await registry.tags()).to.deep.equal(['x', 'y']);
-    });
-
-    it('stops reading tags that never end', async () => {
-      for (let page = 0; page <= 1000; page += 1) {
-        const headers = { link: `</v2/a/b/tags/list?n=1&last=${page}>; rel="next"` };
-        const matched = page === 0 ? /n=1000/ : new RegExp(`last=${page - 1}$`);
-        server.fault(matched, { answer: { status: 200, headers, body: `{"tags":["${page}"]}` } });
-      }
-      await failureOf(registry.tags(), 'too-large');
-    });
-
-    it('asks for smaller pages if a registry refuses large ones', async () => {
-      addImage();
-      for (const refused of [/n=1000/, /n=100/]) {
-        server.fault(refused, { answer: { status: 400, body: '{"errors":[{"code":"PAGINATION_NUMBER_INVALID"}]}' } });
-        expect(await registry.tags()).to.have.length(2);
-      }
-      server.fault(/tags/, { answer: { status: 400 } });
-      await failureOf(registry.tags(), 'server-error');
-    });
-
     it('takes content for present if HEAD states another length, and the content is right', async () => {
       const { image } = addImage();
       const blob = Buffer.from('a blob of the registry');

@@ -60,15 +60,6 @@ describe('attachments of images', () => {
     expect([...(byApi?.manifests.keys() ?? [])]).to.deep.equal([...(byTag?.manifests.keys() ?? [])]);
   });
 
-  it('is asked of Quay also after it had no image to tell about', async () => {
-    await start({ referrers: 'of known images' });
-    const digest = put('1');
-    add((contents) => addSupplements(contents, { repository, digest }));
-    const source = provider.sourceOf({ registry: registry.host, repository, digest });
-    expect(await source.referrers?.(digestOf('gone'))).to.deep.equal([]);
-    expect(await source.referrers?.(digest)).not.to.be.empty;
-  });
-
   it('costs few requests if there is nothing: the tags are listed once, and one tells that the API is missing', async () => {
     for (const [referrers, extra] of [
       [true, 190 + 1],
