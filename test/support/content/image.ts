@@ -1,6 +1,7 @@
 import { Readable } from 'node:stream';
 import { mediaTypes, type Descriptor } from '../../../lib/content/oci/descriptor.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
+import { Overlay } from '../../../lib/content/store/derivedImage.ts';
 import { emptyContent, repositoryOf, type RegistryContent } from '../../fakes/registry/content.ts';
 import { created, makeBlob, type TestBlob, type TestLayer } from './layers.ts';
 
@@ -104,6 +105,15 @@ export class TestContent {
   addList(repository: string, images: readonly Descriptor[], format: ImageFormat = 'docker', tag?: string): Descriptor {
     const mediaType = format === 'docker' ? mediaTypes.dockerList : mediaTypes.ociIndex;
     return this.addManifest(repository, mediaType, { schemaVersion: 2, mediaType, manifests: images }, tag);
+  }
+
+  /** Returns a source in memory with everything of a repository. Its tags are not in it. */
+  sourceOf(repository: string): Overlay {
+    const manifests = [...repositoryOf(this.content, repository).manifests].map(
+      ([digest, { bytes }]) => [digest as Digest, bytes] as const,
+    );
+    const blobs = [...this.blobs].map(([digest, blob]) => [digest, blob.read()] as const);
+    return new Overlay(`quay.io/${repository}`, undefined, new Map([...blobs, ...manifests]));
   }
 
   /** Adds everything to the content of a test registry. */
