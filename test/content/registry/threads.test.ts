@@ -1,14 +1,13 @@
 import { createHash } from 'node:crypto';
 import { closeSync, openSync } from 'node:fs';
 import { expect } from 'chai';
-import { TransientError } from '../../../lib/content/http/retry.ts';
 import type { Descriptor } from '../../../lib/content/oci/descriptor.ts';
 import type { Reference } from '../../../lib/content/oci/reference.ts';
 import { Credentials } from '../../../lib/content/registry/auth/credentials.ts';
 import { Tokens, type Authorizer } from '../../../lib/content/registry/auth/tokens.ts';
 import { openSession, type RegistrySession, type RegistrySettings } from '../../../lib/content/registry/session.ts';
 import { DownloadThreads } from '../../../lib/content/registry/threads.ts';
-import { fromPlainError, toPlainError, type Download } from '../../../lib/content/registry/worker.ts';
+import type { Download } from '../../../lib/content/registry/worker.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import { generatedBody } from '../../fakes/registry/content.ts';
 import { startRegistry, type RegistryOptions, type TestRegistry } from '../../fakes/registry/registry.ts';
@@ -323,32 +322,5 @@ describe('DownloadThreads', () => {
     await threads.download(await plan(descriptor, [registry]), none);
     clearInterval(timer);
     expect(most - before).to.be.below(120 * 2 ** 20);
-  });
-});
-
-describe('toPlainError and fromPlainError', () => {
-  it('carry an error from one thread to another, with its hint', () => {
-    const error = new PluginError('denied', 'no', { hint: 'ask', cause: new Error('secret') });
-    const plain = structuredClone(toPlainError(error));
-    expect(plain).to.deep.equal({ code: 'denied', message: 'no', hint: 'ask' });
-    expect(fromPlainError(plain)).to.be.instanceOf(PluginError).and.include(plain);
-    expect(fromPlainError(plain)).not.to.be.instanceOf(TransientError);
-  });
-
-  it('keep that another attempt may help, and after which time', () => {
-    for (const retryAfter of [undefined, 0, 3000]) {
-      const error = new TransientError('rate-limited', 'not now', { hint: 'later', retryAfter });
-      const carried = fromPlainError(structuredClone(toPlainError(error)));
-      expect(carried).to.be.instanceOf(TransientError);
-      expect(carried).to.include({ code: 'rate-limited', message: 'not now', hint: 'later', retryAfter });
-    }
-  });
-
-  it('report an error that is not a PluginError as a defect', () => {
-    expect(toPlainError(new TypeError('x is not a function'))).to.include({
-      code: 'internal',
-      message: 'x is not a function',
-    });
-    expect(toPlainError('x')).to.include({ code: 'internal', message: 'x' });
   });
 });
