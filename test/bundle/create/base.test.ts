@@ -4,7 +4,6 @@ import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import type { Inspection } from '../../../lib/bundle/inspect/inspect.ts';
 import type { BundleMetadata } from '../../../lib/bundle/metadata/metadata.ts';
-import { completeBundle, listMissingBlobs, openComplete } from '../../../lib/bundle/open/deltaBase.ts';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import type { VerifyReport } from '../../../lib/bundle/verify.ts';
 import { planUpdate } from '../../../lib/bundle/verify/updatePlan.ts';
@@ -27,7 +26,6 @@ import {
 import { makeContext } from '../../support/context.ts';
 import { requirePeer } from '../../support/peers.ts';
 import type { Execution } from '../../support/program/execution.ts';
-import { failureOf } from '../../support/program/failure.ts';
 import type { TestRelease } from '../../support/release/release.ts';
 
 describe('a delta', () => {
@@ -293,39 +291,5 @@ describe('a delta', () => {
     expect(without.code).to.equal(1);
     for (const path of [delta, base]) await copyFile(path, join(workshop.output, basename(path)));
     await expectGood(`${next}.000`);
-  });
-
-  it('needs no content of its base that the destination already has', async () => {
-    const left = metadata.base?.blobs ?? [];
-    const bases: string[] = [];
-    const held = new Set(left.map(({ digest }) => digest));
-    const listHeld = (): Promise<Set<string>> => Promise.resolve(held);
-    const bundle = await openComplete(delta, { bases, listHeld }, makeContext());
-    expect(await listMissingBlobs(bundle)).to.deep.equal(left);
-    await bundle[Symbol.asyncDispose]();
-    const [first] = left;
-    held.delete(first?.digest ?? 'sha256:');
-    const { message, hint } = await failureOf(openComplete(delta, { bases, listHeld }, makeContext()), 'incomplete');
-    expect(message)
-      .to.match(/a blob of it is missing:/)
-      .and.to.include(first?.digest);
-    expect(hint).to.match(/base release 4\.12\.3/);
-  });
-
-  it('is closed if the content of the destination cannot be read', async () => {
-    const bundle = await openBundle(delta, makeContext());
-    let closed = 0;
-    const close = (): Promise<void> => ((closed += 1), bundle[Symbol.asyncDispose]());
-    const unreadable = new Error('permission denied');
-    const options = { bases: [], listHeld: () => Promise.reject(unreadable) };
-    const completing = completeBundle({ ...bundle, [Symbol.asyncDispose]: close }, options, makeContext());
-    expect(await completing.catch((error: unknown) => error)).to.equal(unreadable);
-    expect(closed).to.equal(1);
-  });
-
-  it('leaves other bundles as they are, and says that they need no base', async () => {
-    const { code, stderr } = await program('verify', full, `--base=${base}`);
-    expect(code).to.equal(0);
-    expect(stderr).to.match(/^warning: .* is not a delta bundle/m);
   });
 });

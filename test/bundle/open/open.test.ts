@@ -11,9 +11,8 @@ import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { hexOf, digestOf, isDigest } from '../../../lib/content/oci/reference.ts';
 import { Credentials } from '../../../lib/content/registry/auth/credentials.ts';
 import { MirrorSets } from '../../../lib/content/registry/mirrors.ts';
-import { readContent } from '../../../lib/content/store/store.ts';
-import { messageOf, PluginError } from '../../../lib/errors.ts';
-import { repack, rewrite } from '../../support/archive/repack.ts';
+import { messageOf } from '../../../lib/errors.ts';
+import { repack } from '../../support/archive/repack.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
@@ -176,31 +175,6 @@ describe('openBundle', () => {
       expect([...seen]).to.include('empty');
     });
   }
-
-  it('keeps reading a tar after a reader stopped', async () => {
-    await using opened = await openBundle(bundle.path, makeContext());
-    const descriptor = await opened.content.resolve(bundle.release.tag);
-    const stream = await opened.content.fetch(descriptor);
-    stream.destroy();
-    await failureOf(
-      opened.scan(() => {
-        throw new PluginError('interrupted', 'enough');
-      }),
-      'interrupted',
-    );
-    expect(await readContent(opened.content, descriptor)).to.have.length(descriptor.size);
-  });
-
-  it('opens a truncated tar only on request, up to its end', async () => {
-    const half = bundle.result.metadata.size - 1024 - 1000;
-    const path = await rewrite(bundle.path, at('cut.tar'), (bytes) => bytes.subarray(0, half));
-    await failureOf(openBundle(path, makeContext()), 'invalid-bundle');
-    await using opened = await openBundle(path, makeContext(), { tolerant: true });
-    expect(opened.damage?.code).to.equal('invalid-bundle');
-    expect(opened.cutEntry).to.match(/^v2\//);
-    expect(opened.isCut).to.equal(true);
-    expect(opened.size).to.be.lessThan(half);
-  });
 
   it('refuses a file that is not a bundle, and names its kind', async () => {
     await writeFile(at('empty'), '');

@@ -1,10 +1,8 @@
-import { copyFile, readFile, unlink } from 'node:fs/promises';
+import { copyFile, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
-import { openTar } from '../../../lib/bundle/open/openTar.ts';
 import { scanContent, type ScannedContent } from '../../../lib/bundle/verify/scan.ts';
-import { DigestThread } from '../../../lib/content/archive/digestThread.ts';
 import { digestOf } from '../../../lib/content/oci/reference.ts';
 import { repack, rewrite } from '../../support/archive/repack.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
@@ -73,33 +71,6 @@ describe('scanContent', () => {
       .to.deep.include({ size: 0 })
       .and.not.to.have.property('fault');
     expect(blobs.get(digestOf('x'))?.fault).to.equal('corrupt');
-  });
-
-  it('reads a tar ahead, and hashes it and its volumes in a thread of their own', async () => {
-    const path = await rewrite(bundle.path, join(bundle.folder, 'large.tar'), (bytes) =>
-      Buffer.concat([bytes, Buffer.alloc(17 * 1024 * 1024, 'pattern')]),
-    );
-    const bytes = await readFile(path);
-    const sizes = [10_000_001, bytes.length - 10_000_001];
-    const context = makeContext();
-    const opened = await openTar(path, { tolerant: true }, context);
-    const chunks: Buffer[] = [];
-    const digests = await opened.scan((_, chunk) => chunks.push(Buffer.from(chunk)));
-    await opened[Symbol.asyncDispose]();
-    expect(digests).to.deep.equal({ digest: digestOf(bytes), volumes: [] });
-    expect(Buffer.concat(chunks).equals(bytes)).to.equal(true);
-    const thread = new DigestThread(
-      sizes.map((size) => ({ size })),
-      context,
-    );
-    await thread.update(bytes);
-    expect(await thread.finish()).to.deep.equal({
-      digest: digestOf(bytes),
-      volumes: [digestOf(bytes.subarray(0, sizes[0])), digestOf(bytes.subarray(sizes[0]))],
-    });
-    await thread.close();
-    const after = await thread.update(bytes).catch((error: unknown) => error);
-    expect(after).to.have.property('message', 'the digest thread has ended');
   });
 
   it('reads a tag that is a copy of its manifest, and names with a dash, as on Windows', async () => {

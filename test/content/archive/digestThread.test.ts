@@ -16,6 +16,16 @@ describe('DigestThread', () => {
     await thread.close();
   });
 
+  it('returns the digest of each volume too', async () => {
+    const thread = new DigestThread([{ size: 4 }, { size: 2 }], makeContext());
+    await thread.update(Buffer.from('abcdef'));
+    const volumes = [digestOf('abcd'), digestOf('ef')];
+    expect(await thread.finish()).to.deep.equal({ digest: digestOf('abcdef'), volumes });
+    await thread.close();
+    const { message } = await failureOf(thread.update(Buffer.from('x')), 'internal');
+    expect(message).to.equal('the digest thread has ended');
+  });
+
   it('may be closed before its replies are awaited', async () => {
     const rejected: unknown[] = [];
     const note = (reason: unknown): void => void rejected.push(reason);
