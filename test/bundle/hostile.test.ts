@@ -1,7 +1,6 @@
 import { mkdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { parseConfig } from '../../lib/bundle/metadata/bundledConfig.ts';
 import { openBundle } from '../../lib/bundle/open/open.ts';
 import { hexOf } from '../../lib/content/oci/reference.ts';
 import { type UnpackedBundle } from '../support/archive/repack.ts';
@@ -115,14 +114,6 @@ describe('a hostile bundle', () => {
         expect((await inspect(hostile)).join('\n')).to.contain('config');
       });
     }
-
-    it('is closed immediately when it is interrupted', async () => {
-      const controller = new AbortController();
-      const texts = [1, 2].map((index) => ({ path: `config/${index}.yaml`, text: 'a: b' }));
-      const reading = parseConfig(texts, { ...makeContext(), signal: controller.signal });
-      controller.abort();
-      await failureOf(reading, 'interrupted');
-    });
 
     it('reports that metadata.json is malformed, for any content', async () => {
       for (const value of [

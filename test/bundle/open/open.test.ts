@@ -9,11 +9,10 @@ import { metadataPath } from '../../../lib/bundle/metadata/metadata.ts';
 import type { BundlePart } from '../../../lib/bundle/open/bundle.ts';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { hexOf, digestOf, isDigest } from '../../../lib/content/oci/reference.ts';
-import { Credentials } from '../../../lib/content/registry/auth/credentials.ts';
-import { MirrorSets } from '../../../lib/content/registry/mirrors.ts';
 import { messageOf } from '../../../lib/errors.ts';
 import { repack } from '../../support/archive/repack.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { localAccess } from '../../support/content/provider.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 
@@ -59,12 +58,7 @@ describe('a mirror directory with links in it', () => {
       else expect(messageOf(await failureOf(bundle.read(path), 'not-readable'))).to.match(/is a symbolic link/);
     }
     await divert('config');
-    const access = {
-      settings: { insecure: true, environment: {}, maxPerRegistry: 6, userAgent: 'test' },
-      credentials: new Credentials({ environment: {}, home: root }),
-      mirrors: new MirrorSets([]),
-    };
-    const { message } = await failureOf(openLocalProvider(root, access, makeContext()), 'not-readable');
+    const { message } = await failureOf(openLocalProvider(root, localAccess, makeContext()), 'not-readable');
     expect(message).to.equal(`${join(root, 'config')} is a symbolic link, which is not followed`);
   });
 

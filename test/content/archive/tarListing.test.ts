@@ -50,6 +50,14 @@ describe('listEntries', () => {
     }
   });
 
+  it('names a refused link without its target, which may be any text', async () => {
+    const name = 'v2/openshift/release/manifests/4.12.4-x86_64-etcd';
+    const { damage } = await listRepeated(makeHeader({ name, type: '2', target: '../../../../etc/passwd' }), 1);
+    expect(damage?.message)
+      .to.include(`"${name}" is a symbolic link; only tags are links, to manifests beside them`)
+      .and.not.to.include('/etc/passwd');
+  });
+
   const large = 9 * 2 ** 30;
   const inBase256 = Buffer.from([0x80, 0, 0, 0, 0, 0, 0, 2, 0x40, 0, 0, 0]);
   const octal = '110000000000';

@@ -1,15 +1,17 @@
 import { buffer } from 'node:stream/consumers';
 import { expect } from 'chai';
 import { formatReference, parseReference } from '../../../lib/content/oci/reference.ts';
-import { Credentials } from '../../../lib/content/registry/auth/credentials.ts';
 import { MirrorSets } from '../../../lib/content/registry/mirrors.ts';
 import { Registries } from '../../../lib/content/registry/registries.ts';
 import { DestinationError } from '../../../lib/content/registry/relay.ts';
+import type { RegistrySettings } from '../../../lib/content/registry/session.ts';
 import type { ContentSource } from '../../../lib/content/store/store.ts';
 import { startRegistry, type TestRegistry } from '../../fakes/registry/registry.ts';
+import { makeAuthority } from '../../support/certificates.ts';
 import { TestContent } from '../../support/content/image.ts';
 import { makeNoiseLayer } from '../../support/content/layers.ts';
 import { addBlob, Places } from '../../support/content/places.ts';
+import { localAccess } from '../../support/content/provider.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
@@ -32,13 +34,12 @@ describe('Registries', () => {
     await Promise.all([mirror.stop(), original.stop()]);
   });
 
-  /** Opens registries with a mirror of `original`/app, changed. */
-  const open = (...changes: Partial<Rule>[]): void => {
-    const settings = { insecure: true, environment: {}, maxPerRegistry: 6, userAgent: 'test' };
-    const credentials = new Credentials({ environment: {}, home: '/nonexistent' });
+  /** Opens registries with rules: a mirror of `original`/app, each time changed. */
+  const open = (changes: readonly Partial<Rule>[], settings: Partial<RegistrySettings> = {}): void => {
     const rule = { source: `${original.host}/app`, mirrors: [`${mirror.host}/copy`], contactSource: true };
-    const rules = changes.map((change): Rule => ({ ...rule, pulls: 'digest', ...change }));
-    registries = new Registries({ settings, credentials, mirrors: new MirrorSets(rules) }, context);
+    const mirrors = new MirrorSets(changes.map((change): Rule => ({ ...rule, pulls: 'digest', ...change })));
+    const access = { ...localAccess, settings: { ...localAccess.settings, ...settings }, mirrors };
+    registries = new Registries(access, context);
   };
   const contents = new TestContent();
   const image = contents.addImage('copy', { architecture: 'amd64', layers: [makeNoiseLayer('a', 10)] }, '1.0');
@@ -48,7 +49,7 @@ describe('Registries', () => {
   it('reads an image from its mirror, and from the original if the mirror lacks it', async () => {
     contents.addTo(mirror.content);
     contents.addTo(original.content);
-    open({});
+    open([{}]);
     const find = (): ContentSource => registries.sourceOf(named(`@${image.digest}`));
     expect(find().name).to.equal(`${original.host}/app`);
     expect((await find().resolve(image.digest)).digest).to.equal(image.digest);
@@ -60,21 +61,21 @@ describe('Registries', () => {
 
   it('uses mirrors for digests also for tags, after those for tags', async () => {
     contents.addTo(mirror.content);
-    open({}, { pulls: 'tag', mirrors: [`${mirror.host}/tags`] });
+    open([{}, { pulls: 'tag', mirrors: [`${mirror.host}/tags`] }]);
     expect((await registries.sourceOf(named(':1.0')).resolve('1.0')).digest).to.equal(image.digest);
     const asked = mirror.requests.filter(({ path }) => path.includes('manifests')).map(({ path }) => path);
     expect(asked).to.deep.equal(['/v2/tags/manifests/1.0', '/v2/copy/manifests/1.0']);
   });
 
   it('does not use mirrors for tags for an image that is named by digest alone', async () => {
-    open({ pulls: 'tag' });
+    open([{ pulls: 'tag' }]);
     const source = registries.sourceOf(named(`@${image.digest}`));
     await failureOf(source.resolve(image.digest), 'not-found');
     expect(mirror.requests).to.deep.equal([]);
   });
 
   it('refuses an image that must not be contacted and has no mirror', async () => {
-    open({ mirrors: [], contactSource: false });
+    open([{ mirrors: [], contactSource: false }]);
     const { message, hint } = await failureOf(
       Promise.resolve().then(() => registries.sourceOf(named(`@${image.digest}`))),
       'not-found',
@@ -86,22 +87,24 @@ describe('Registries', () => {
   });
 
   it('warns once for each repository whose content counts as missing because it cannot be reached', async () => {
-    contents.addTo(mirror.content);
-    open({});
-    const { host } = original;
-    const reference = named(`@${image.digest}`);
-    await original.stop();
-    for (const _ of [1, 2])
-      await failureOf(registries.sourceOf(reference).resolve(attachmentTag(image.digest)), 'not-found');
+    await using authority = await makeAuthority();
+    const { certificate: cert, key } = await authority.issue();
+    await using secure = await startRegistry({ tls: { cert, key } });
+    open([{ mirrors: [`${secure.host}/copy`] }], { insecure: false, certificateAuthority: authority.certificateFile });
+    // The original speaks no TLS.
+    for (const _ of [1, 2]) {
+      const source = registries.sourceOf(named(`@${image.digest}`));
+      await failureOf(source.resolve(attachmentTag(image.digest)), 'not-found');
+    }
     const warnings = context.lines.filter((line) => line.startsWith('warn: '));
     expect(warnings).to.have.length(1);
     expect(warnings[0]).to.match(
-      new RegExp(`^warn: sigstore signatures .* mirrors of ${host}/app lack are treated as missing, because`),
+      new RegExp(`^warn: sigstore signatures .* mirrors of ${original.host}/app lack are treated as missing, because`),
     );
   });
 
   it('leads from a mirror to the original, preferably to a given one', () => {
-    open({ source: 'quay.io/one' }, { source: 'quay.io/two' });
+    open([{ source: 'quay.io/one' }, { source: 'quay.io/two' }]);
     const copy = parseReference(`${mirror.host}/copy/x@${image.digest}`);
     const originalOf = (preferred?: string): string => formatReference(registries.originalOf(copy, preferred));
     expect(originalOf()).to.equal(`quay.io/one/x@${image.digest}`);
@@ -113,7 +116,7 @@ describe('Registries', () => {
 
   it('downloads content from a mirror into its place, and copies it into a repository', async () => {
     const { descriptor, bytes } = addBlob(mirror.content, 'blob', 50_000);
-    open({});
+    open([{}]);
     const references = [named(`@${descriptor.digest}`), named(`/below@${descriptor.digest}`)];
     const places = await Places.make();
     try {
@@ -135,7 +138,7 @@ describe('Registries', () => {
   });
 
   it('gets files that are not in a registry', async () => {
-    open();
+    open([]);
     original.fault(/signature-1/, { answer: { status: 200, body: 'signed' } });
     const url = (name: string): URL => new URL(`${original.url}/${name}`);
     expect((await registries.fetchFile(url('signature-1'), 100))?.toString()).to.equal('signed');
