@@ -1,6 +1,5 @@
 import { expect } from 'chai';
-import { fetchFile, type FetchFile } from '../../../lib/content/http/fetchFile.ts';
-import { digestOf } from '../../../lib/content/oci/reference.ts';
+import { fetchFile } from '../../../lib/content/http/fetchFile.ts';
 import { openSession } from '../../../lib/content/registry/session.ts';
 import { PluginError } from '../../../lib/errors.ts';
 import {
@@ -13,39 +12,7 @@ import { generatedBody } from '../../fakes/registry/content.ts';
 import { startSignatureServer } from '../../fakes/registry/signatureServer.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
-
-const repository = 'quay.io/openshift-release-dev/ocp-release';
-const payloadOf = (name: string): string => `${repository}@${digestOf(name)}`;
-
-/** Returns nodes of an update graph, in the form of servers. */
-const graphOf = (...versions: string[]): object => ({
-  version: 1,
-  nodes: versions.map((version) => ({ version, payload: payloadOf(version), metadata: {} })),
-  edges: [[0, 1]],
-});
-
-/** A graph server. It responds by channel, and records requests. */
-class Graphs {
-  readonly asked: string[] = [];
-  readonly #channels: Record<string, object | string>;
-  readonly #failures: Record<string, PluginError>;
-
-  constructor(channels: Record<string, object | string>, failures: Record<string, PluginError> = {}) {
-    this.#channels = channels;
-    this.#failures = failures;
-  }
-
-  readonly fetchFile: FetchFile = async (url, limit) => {
-    expect(limit).to.equal(64 * 1024 * 1024);
-    const channel = url.searchParams.get('channel') ?? '';
-    const arch = url.searchParams.get('arch') ?? '';
-    this.asked.push(`${url.host} ${channel} ${arch}`);
-    const failure = this.#failures[url.host];
-    if (failure) throw failure;
-    const answer = this.#channels[channel] ?? this.#channels[`${channel} ${arch}`] ?? graphOf();
-    return answer === '404' ? undefined : Buffer.from(typeof answer === 'string' ? answer : JSON.stringify(answer));
-  };
-}
+import { Graphs, graphOf, graphRepository, payloadOf } from '../../support/release/graphs.ts';
 
 const cluster = (more: Partial<ClusterUpdates> = {}): ClusterUpdates => ({
   channel: 'stable-4.12',
@@ -107,7 +74,7 @@ describe('resolveVersion', () => {
     const graphs = new Graphs({ 'stable-4.12': graphOf('4.12.4') });
     const known = new Map([['4.12.4', payloadOf('here')]]);
     expect(await resolve(graphs, '4.12.4', { cluster: cluster({ known }) }, 'aarch64')).to.equal(payloadOf('4.12.4'));
-    const tagged = new Map([['4.12.4', `${repository}:4.12.4-x86_64`]]);
+    const tagged = new Map([['4.12.4', `${graphRepository}:4.12.4-x86_64`]]);
     expect(await resolve(graphs, '4.12.4', { cluster: cluster({ known: tagged }) })).to.equal(payloadOf('4.12.4'));
   });
 
@@ -156,7 +123,7 @@ describe('resolveVersion', () => {
       ['server-error', '{}'],
       ['server-error', 'null'],
       ['server-error', '404'],
-      ['server-error', { nodes: [{ version: '4.12.4', payload: `${repository}:4.12.4` }] }],
+      ['server-error', { nodes: [{ version: '4.12.4', payload: `${graphRepository}:4.12.4` }] }],
     ];
     for (const [code, answer] of failures) {
       const graphs = new Graphs({ 'stable-4.12': answer });

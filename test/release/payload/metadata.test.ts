@@ -1,9 +1,8 @@
 import { generateKeyPairSync } from 'node:crypto';
 import { expect } from 'chai';
 import { parse, stringify } from 'yaml';
-import { parseReference } from '../../../lib/content/oci/reference.ts';
 import { readPayloadPolicies, readFeatureSets } from '../../../lib/release/payload/metadata.ts';
-import { isEnforcedByDefault, policiesFor } from '../../../lib/release/sigstore/imagePolicy.ts';
+import { isEnforcedByDefault } from '../../../lib/release/sigstore/imagePolicy.ts';
 import { makeContext } from '../../support/context.ts';
 import { attachmentKey } from '../../support/release/attachments.ts';
 import { imagePolicyFiles } from '../../support/release/imagePolicy.ts';
@@ -170,29 +169,6 @@ describe('readPayloadPolicies', () => {
     expect(isEnforced()).to.deep.equal([true]);
     expect(isEnforced('CustomNoUpgrade,Default')).to.deep.equal([true]);
     expect(isEnforced('TechPreviewNoUpgrade,DevPreviewNoUpgrade')).to.deep.equal([false]);
-  });
-});
-
-describe('policiesFor', () => {
-  const find = (image: string, ...scopes: string[]): string[] => {
-    const policies = scopes.flatMap((scope) =>
-      readPayloadPolicies(filesOf(imagePolicyFiles({ scopes: [scope] })), '4.21.0', makeContext()),
-    );
-    return policiesFor(parseReference(image), policies).flatMap((policy) => policy.scopes);
-  };
-
-  it('takes the most specific scope, as policy.json is searched', () => {
-    const all = ['quay.io', '*.io', 'quay.io/a', 'quay.io/a/b', 'quay.io/a/b:1'];
-    expect(find('quay.io/a/b:1', ...all)).to.deep.equal(['quay.io/a/b:1']);
-    expect(find('quay.io/a/b:2', ...all)).to.deep.equal(['quay.io/a/b']);
-    expect(find('quay.io/a/c', ...all)).to.deep.equal(['quay.io/a']);
-    expect(find('quay.io/ab/c', ...all)).to.deep.equal(['quay.io']);
-    expect(find('ghcr.io/a/b', ...all)).to.deep.equal(['*.io']);
-    expect(find('example.com/a/b', ...all)).to.deep.equal([]);
-  });
-
-  it('takes all policies with the same scope', () => {
-    expect(find('quay.io/a/b', 'quay.io/a', 'quay.io/a')).to.have.length(2);
   });
 });
 
