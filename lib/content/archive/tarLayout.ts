@@ -121,7 +121,8 @@ export async function* readTarStream(source: AsyncIterable<Buffer>, where: strin
       const content = readContent(bytes, state, where);
       yield { path: (header.path ?? '').replace(/^\.\//, ''), size, content };
     }
-    await bytes.skip(state.left + roundToBlock(size) - size);
+    if ((await bytes.skip(state.left)) < state.left) throw damaged(where, 'it is truncated');
+    await bytes.skip(roundToBlock(size) - size);
   }
 }
 
@@ -167,12 +168,15 @@ class Bytes {
     return Buffer.concat(chunks);
   }
 
-  async skip(size: number): Promise<void> {
-    for (let remaining = size; remaining > 0;) {
-      const chunk = await this.next(remaining);
-      if (!chunk) return;
-      remaining -= chunk.length;
+  /** Skips bytes, and returns their number; fewer than requested at the end. */
+  async skip(size: number): Promise<number> {
+    let skipped = 0;
+    while (skipped < size) {
+      const chunk = await this.next(size - skipped);
+      if (!chunk) break;
+      skipped += chunk.length;
     }
+    return skipped;
   }
 }
 

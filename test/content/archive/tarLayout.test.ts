@@ -11,6 +11,7 @@ import {
   type TarEntry,
 } from '../../../lib/content/archive/tarLayout.ts';
 import { digestOf } from '../../../lib/content/oci/reference.ts';
+import type { PluginError } from '../../../lib/errors.ts';
 import { listTar } from '../../support/archive/listTar.ts';
 import { makeFile, makeHeader, padBlocks } from '../../support/archive/tarBytes.ts';
 import { failureOf } from '../../support/program/failure.ts';
@@ -126,6 +127,25 @@ describe('readTarStream', () => {
         break;
       }
     expect(parts).to.deep.equal(['first', 'xxxxx']);
+  });
+
+  it('fails in the content at which a stream ends, so that a reader cannot take it for whole', async () => {
+    const failures: PluginError[] = [];
+    const reading = (async () => {
+      for await (const { path, content } of readTarStream(chunksOf(tar.subarray(0, 3000), 100), where))
+        if (path === 'b') failures.push(await failureOf(buffer(content), 'invalid-file'));
+    })();
+    await failureOf(reading, 'invalid-file');
+    expect(failures).to.have.length(1);
+  });
+
+  it('refuses a stream that ends in content that is skipped', async () => {
+    const names: string[] = [];
+    const listing = (async () => {
+      for await (const { path } of readTarStream(chunksOf(tar.subarray(0, 3000), 100), where)) names.push(path);
+    })();
+    expect((await failureOf(listing, 'invalid-file')).message).to.match(/ it is truncated$/);
+    expect(names).to.deep.equal(['folder/a', 'b']);
   });
 
   it('refuses a stream that is no tar, or is truncated', async () => {
