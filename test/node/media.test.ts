@@ -9,6 +9,7 @@ import { useMediaSite } from '../support/content/mediaSite.ts';
 import { makeContext } from '../support/context.ts';
 import { kernelHas, requireLoopDevices, skipLoudly, type Drives } from '../support/loopDevice.ts';
 import { hasPeer, run, runSuccessfully } from '../support/peers.ts';
+import { until } from '../support/until.ts';
 
 describe('media', () => {
   let one: TestBundle;
@@ -144,6 +145,8 @@ describe('media', () => {
     const image = await drives.makeExt4(await gather(other));
     await run('umount', [first.device]);
     await runSuccessfully('losetup', ['--detach', first.device]);
+    // The kernel detaches it when nothing has it open any more, such as a program that looks at all block devices.
+    await until(async () => (await run('losetup', [first.device])).code !== 0);
     await runSuccessfully('losetup', [first.device, image]);
     expect(brief(await search(media))).to.deep.equal([
       `removed ${first.device} 4.12.4`,

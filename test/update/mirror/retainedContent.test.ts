@@ -193,7 +193,7 @@ describe('the requests to a mirror', () => {
     count({ status: 200, client: 'oc-disconnected' });
     count({ status: 200, path: `/v2/a/b/blobs/${digestOf('x')}` });
     count({ status: 503 });
-    expect(await describeRequests()).to.deep.equal({ versions: [], port: 9690, sizes: {}, requests: 1, lacking: [] });
+    expect(await describeRequests()).to.deep.equal({ versions: [], port: 9690, requests: 1, lacking: [] });
   });
 
   it('name an image once that is missing, by tag or digest, and no signature', async () => {
