@@ -42,7 +42,8 @@ export function readPackageArguments(given: readonly string[]): PackageArguments
   if (wrong.length > 0) {
     const names = platforms.map((platform) => namesOf(platform)[0]).join(', ');
     throw new Error(
-      `unknown platform: ${wrong.join(', ')}\ntry: npm run package -- [FOLDER] [PLATFORM...] [rpm] [image --base=IMAGE], with platforms of ${names}`,
+      `unknown platform: ${wrong.join(', ')}\ntry: ` +
+        `npm run package -- [FOLDER] [PLATFORM...] [rpm] [image --base=IMAGE], with platforms of ${names}`,
     );
   }
   const isAsked = (each: Platform): boolean =>

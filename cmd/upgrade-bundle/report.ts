@@ -162,7 +162,8 @@ const old = 90 * 86_400;
 function formatFleet(members: readonly FleetMember[], width: number): Lines {
   const usable = members.filter(({ cluster }) => cluster !== undefined);
   const broken = members.length - usable.length;
-  const title = `${formatCount(usable.length, 'cluster')}${broken > 0 ? `, and ${formatCount(broken, 'file')} that cannot be used` : ''}`;
+  const unusable = broken > 0 ? `, and ${formatCount(broken, 'file')} that cannot be used` : '';
+  const title = `${formatCount(usable.length, 'cluster')}${unusable}`;
   if (members.length === 0)
     return new Lines(
       'There are no reports: files are read whose names begin with update-report, or end with .json, .gpg, ' +

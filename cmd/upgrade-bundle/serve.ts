@@ -67,10 +67,9 @@ export const command = defineCommand({
     warnOfExtraImages(signed.extraImages, terminal);
     context.log('info', `serving ${bundle.path} as ${server.repositories.join(', ')} until Ctrl-C. Try:`);
     const shown = address.replace(/^(?:0\.0\.0\.0|\[::\])/, 'localhost');
-    const message =
-      '  skopeo inspect ' +
-      `--tls-verify=false ${token === undefined ? '' : '--registry-token=TOKEN '}docker://${shown}/${releaseRepository}:${version}-${arch}`;
-    context.log('info', message);
+    const options = `--tls-verify=false ${token === undefined ? '' : '--registry-token=TOKEN '}`;
+    const image = `docker://${shown}/${releaseRepository}:${version}-${arch}`;
+    context.log('info', `  skopeo inspect ${options}${image}`);
     // An interruption is the normal end of a server, and not a failure.
     if (!context.signal.aborted) await once(context.signal, 'abort');
     await server.close();

@@ -69,7 +69,10 @@ export const siteReport = object({
   pools: optional(list(object({ name: text(), machines: count(), paused: flag(), osStream: optional(text()) }))),
   /** The feature set of the cluster, and single feature gates that it changes. */
   featureGates: optional(object({ featureSet: text(), enabled: list(text()), disabled: list(text()) })),
-  /** The image policies of the cluster, with the SHA-256 of their roots of trust, or the reason why nodes refuse all images. */
+  /**
+   * The image policies of the cluster, with the SHA-256 of their roots of trust, or the reason why nodes refuse all
+   * images.
+   */
   policies: optional(
     list(
       object({

@@ -137,7 +137,8 @@ const style = `
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #14171b; --panel: #1d2127; --line: #353b44; --text: #e7eaee; --quiet: #9aa4b1; --accent: #ff8a80;
-    --notice: #332a12; --notice-line: #8a6d1f; --good: #16301f; --good-line: #3c8d53; --bad: #3a1917; --bad-line: #ff8a80;
+    --notice: #332a12; --notice-line: #8a6d1f; --good: #16301f; --good-line: #3c8d53; --bad: #3a1917;
+    --bad-line: #ff8a80;
     --release: #7d3531; --operating-system: #54427d; --operator: #2c5485; --component: #2b6343; --extra: #75581b;
     --shared: #3a414b; --shared-2: #4a525e;
   }
@@ -152,10 +153,19 @@ h2 { margin: 2.75rem 0 0.75rem; font-size: 1.2rem; }
 p { margin: 0.5rem 0; max-width: 60rem; }
 .eyebrow { margin: 0 0 0.25rem; color: var(--accent); font-weight: 600; }
 .quiet, figcaption { color: var(--quiet); }
-code, pre, .digest { font-family: ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: 0.85em; }
+code, pre, .digest {
+  font-family: ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace;
+  font-size: 0.85em;
+}
 code, .digest, dd { overflow-wrap: anywhere; }
-pre { margin: 0.5rem 0 1rem; padding: 0.75rem 1rem; white-space: pre-wrap; overflow-wrap: anywhere; background: var(--panel); border: 1px solid var(--line); border-radius: 6px; }
-.notice { margin: 1.25rem 0; max-width: none; padding: 0.7rem 1rem; background: var(--notice); border-left: 4px solid var(--notice-line); border-radius: 4px; }
+pre {
+  margin: 0.5rem 0 1rem; padding: 0.75rem 1rem; white-space: pre-wrap; overflow-wrap: anywhere;
+  background: var(--panel); border: 1px solid var(--line); border-radius: 6px;
+}
+.notice {
+  margin: 1.25rem 0; max-width: none; padding: 0.7rem 1rem; background: var(--notice);
+  border-left: 4px solid var(--notice-line); border-radius: 4px;
+}
 .notice.good { background: var(--good); border-left-color: var(--good-line); }
 .notice.bad { background: var(--bad); border-left-color: var(--bad-line); }
 .notice strong { font-weight: 600; }
@@ -188,7 +198,10 @@ figure { margin: 0; }
 a { color: inherit; }
 [hidden] { display: none !important; }
 .nodes { margin: 1rem 0; padding: 0; list-style: none; }
-.nodes li { display: grid; grid-template-columns: 1fr max-content; gap: 0.1rem 1rem; padding: 0.6rem 0; border-bottom: 1px solid var(--line); }
+.nodes li {
+  display: grid; grid-template-columns: 1fr max-content; gap: 0.1rem 1rem; padding: 0.6rem 0;
+  border-bottom: 1px solid var(--line);
+}
 .nodes :is(progress, .message) { grid-column: 1 / -1; }
 .nodes span:nth-of-type(odd) { justify-self: end; }
 .nodes .message { color: var(--quiet); overflow-wrap: anywhere; }
@@ -200,8 +213,14 @@ progress.doubtful { accent-color: #a06a00; }
 .bad { color: var(--accent); }
 .busy { color: #2f74c0; }
 .doubtful { color: #a06a00; }
-.legend { display: flex; flex-wrap: wrap; gap: 0.25rem 1.25rem; margin: 0.75rem 0 0.25rem; padding: 0; list-style: none; }
-.legend i { display: inline-block; width: 0.85em; height: 0.85em; margin-right: 0.45em; border-radius: 2px; vertical-align: -0.05em; }
+.legend {
+  display: flex; flex-wrap: wrap; gap: 0.25rem 1.25rem; margin: 0.75rem 0 0.25rem; padding: 0;
+  list-style: none;
+}
+.legend i {
+  display: inline-block; width: 0.85em; height: 0.85em; margin-right: 0.45em; border-radius: 2px;
+  vertical-align: -0.05em;
+}
 input[type=search] {
   width: 100%; max-width: 24rem; margin: 0.25rem 0 0.75rem; padding: 0.5rem 0.75rem; font: inherit; color: inherit;
   background: var(--page); border: 1px solid var(--line); border-radius: 6px;
@@ -209,7 +228,10 @@ input[type=search] {
 output { margin-left: 0.75rem; color: var(--quiet); }
 .scroll { overflow-x: auto; }
 table { width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.35rem 0.75rem 0.35rem 0; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
+th, td {
+  padding: 0.35rem 0.75rem 0.35rem 0; border-bottom: 1px solid var(--line); text-align: left;
+  vertical-align: top;
+}
 thead th { color: var(--quiet); font-weight: 600; white-space: nowrap; border-bottom-width: 2px; }
 thead button { all: unset; cursor: pointer; }
 thead button:hover, thead button:focus-visible { color: var(--text); text-decoration: underline; }
@@ -234,18 +256,24 @@ footer { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line);
   .bars { display: block; }
   .stacked thead { display: none; }
   .stacked tr:not([hidden]) { display: block; padding: 0.6rem 0; border-bottom: 1px solid var(--line); }
-  .stacked :is(th, td) { display: inline-block; min-width: 0; padding: 0 0.9rem 0 0; border: 0; text-align: left; white-space: normal; }
+  .stacked :is(th, td) {
+    display: inline-block; min-width: 0; padding: 0 0.9rem 0 0; border: 0; text-align: left;
+    white-space: normal;
+  }
   .stacked :is(th, .digest) { display: block; padding: 0; }
   .stacked td:empty { display: none; }
   .stacked td.digest:first-child { color: var(--text); font-weight: 600; }
-  .stacked td[data-label]:not(.digest:first-child)::before { content: attr(data-label) " "; color: var(--quiet); font-family: system-ui, sans-serif; }
+  .stacked td[data-label]:not(.digest:first-child)::before {
+    content: attr(data-label) " "; color: var(--quiet); font-family: system-ui, sans-serif;
+  }
 }
 @media print {
   @page { margin: 15mm; }
   :root {
     color-scheme: light;
     --page: #fff; --panel: #f5f6f8; --line: #ccc; --text: #000; --quiet: #444; --accent: #b3261e;
-    --notice: #fff6e0; --notice-line: #e0b040; --good: #e6f4ea; --good-line: #3c8d53; --bad: #fde8e6; --bad-line: #b3261e;
+    --notice: #fff6e0; --notice-line: #e0b040; --good: #e6f4ea; --good-line: #3c8d53; --bad: #fde8e6;
+    --bad-line: #b3261e;
     --release: #f2b8b5; --operating-system: #c9b6ec; --operator: #a9cdf5; --component: #b4dfc4; --extra: #f6d69a;
     --shared: #d3d8df; --shared-2: #e4e8ed;
   }

@@ -123,7 +123,8 @@ export async function openReleaseSource(
   if (version === undefined && (await isPath(release))) return openPath(release, bundledVersion, repository, context);
   const sources = new Map<string, ContentSource>();
   const sourceOf = (reference: Reference): ContentSource => {
-    const key = `${formatReference({ registry: reference.registry, repository: reference.repository })} ${String(reference.digest === undefined)}`;
+    const { registry, repository, digest } = reference;
+    const key = `${formatReference({ registry, repository })} ${String(digest === undefined)}`;
     const source = sources.get(key) ?? registries.sourceOf(reference);
     sources.set(key, source);
     return source;

@@ -201,7 +201,8 @@ async function missingNamespace(cluster: Cluster, object: KubernetesObject): Pro
 function noNamespace(object: KubernetesObject, namespace: string): PluginError {
   const message = `${formatObjectName(object)} needs the namespace “${namespace}”, which does not exist`;
   const hint = namespace.startsWith('openshift-')
-    ? shellCommand`An operator usually creates this namespace: check that it is installed. Or run oc create namespace ${namespace}`
+    ? 'An operator usually creates this namespace: check that it is installed. Or run ' +
+      shellCommand`oc create namespace ${namespace}`
     : shellCommand`Create it: oc create namespace ${namespace}`;
   return new PluginError('not-found', message, { hint });
 }

@@ -27,7 +27,7 @@ const isLinux = process.platform === 'linux';
 /** O_PATH of open(2): a descriptor that identifies a path without opening a file, pipe or device. */
 const pathOnly = 0o10000000;
 const usualLimits: ListLimits = { depth: 16, entries: 250_000 };
-/** The number of paths that are visited at a time. Each takes a few descriptors, of which a process has a limited number. */
+/** The number of paths that are visited at a time. Each takes some of the file descriptors of the process. */
 const mostVisits = 64;
 const never = AbortSignal.any([]);
 

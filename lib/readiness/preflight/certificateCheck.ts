@@ -43,7 +43,8 @@ const [notBefore, notAfter] = ['before', 'after'].map((end) => `auth.openshift.i
 
 const advice = {
   renew: (namespace: string): string =>
-    shellCommand`Its operator should have renewed it, and its log has the reason: oc get clusteroperators, oc -n ${namespace} get pods.`,
+    'Its operator should have renewed it, and its log has the reason: ' +
+    shellCommand`oc get clusteroperators, oc -n ${namespace} get pods.`,
   kubelet:
     'Its kubelet renews it. If a request waits, approve it: oc get csr, oc adm certificate approve NAME. A node ' +
     'whose certificate has expired is not updated.',
@@ -151,7 +152,8 @@ const shownNodes = 10;
 
 const requestAdvice = {
   one: (name: string): string =>
-    shellCommand`Approve it if you expect this node: oc adm certificate approve ${name}. A node without a valid certificate is not updated.`,
+    'Approve it if you expect this node: ' +
+    shellCommand`oc adm certificate approve ${name}. A node without a valid certificate is not updated.`,
   many:
     'Look at them (oc get csr), then approve them all: oc get csr -o name | xargs oc adm certificate approve. ' +
     'Repeat it until none is pending, because a kubelet requests its serving certificate after its client ' +

@@ -266,7 +266,9 @@ function checkMachines(
     return [{ check: 'drains', ...blocks('migration'), subject, message, advice: machineAdvice.stuck }];
   });
   if (moved.length === 0) return stuck;
-  const message = `drains wait for the migration of ${moved.length === 1 ? 'a virtual machine' : `${moved.length} virtual machines`}: ${nameSome(moved.sort(), 3)}`;
+  const message =
+    'drains wait for the migration of ' +
+    `${moved.length === 1 ? 'a virtual machine' : `${moved.length} virtual machines`}: ${nameSome(moved.sort(), 3)}`;
   const subject = { kind: machineKind, name: '' };
   return [...stuck, { check: 'drains', severity: 'warning', subject, message, advice: machineAdvice.migrated }];
 }

@@ -9,14 +9,18 @@ import { rulesFor } from '../lint/rules.ts';
 
 const advice = {
   operator: (name: string): string =>
-    shellCommand`Fix the operator first: an update waits for each of them. Its conditions have the reason: oc describe clusteroperator ${name}`,
+    'Fix the operator first: an update waits for each of them. ' +
+    shellCommand`Its conditions have the reason: oc describe clusteroperator ${name}`,
   upgradeable: (name: string): string =>
-    shellCommand`It keeps the cluster at this minor version. Its conditions have the reason: oc describe clusteroperator ${name}`,
+    'It keeps the cluster at this minor version. Its conditions have the reason: ' +
+    shellCommand`oc describe clusteroperator ${name}`,
   etcd:
     'Bring the member up, or replace it: oc get etcd cluster -o yaml, oc -n openshift-etcd get pods -o wide. Its ' +
     'guard lets no other control plane node be drained.',
   paused: (name: string): string =>
-    shellCommand`Resume it, unless it has to wait: oc patch machineconfigpool ${name} --type=merge -p '{"spec":{"paused":false}}'. Its nodes are not updated until then.`,
+    'Resume it, unless it has to wait: ' +
+    shellCommand`oc patch machineconfigpool ${name} --type=merge -p '{"spec":{"paused":false}}'. ` +
+    'Its nodes are not updated until then.',
   topology: 'Check by hand that the control plane works without one of its nodes.',
   updating:
     'Wait until all its nodes are updated (oc get machineconfigpools), or continue: they then restart twice, ' +

@@ -9,7 +9,8 @@ import type { ClusterSurvey } from './survey.ts';
 
 const advice = {
   none: (kind: string, name: string): string =>
-    shellCommand`Bring its pods up, or let the API server do without it until the update ends (failurePolicy: Ignore): oc edit ${kind.toLowerCase()} ${name}`,
+    'Bring its pods up, or let the API server do without it until the update ends (failurePolicy: Ignore): ' +
+    shellCommand`oc edit ${kind.toLowerCase()} ${name}`,
   one:
     'Run a second replica on another node. While that node is drained and restarted, the API server refuses ' +
     'every new pod that the webhook is for.',

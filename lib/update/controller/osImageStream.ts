@@ -120,7 +120,8 @@ function makeDescribed(version: string, commit = ''): BundleCondition {
 function describeWait({ pod, since, lastLine }: WaitingController, version: string, isMirrored: boolean): string {
   const remedy = isMirrored
     ? 'push the release to the mirror again, or apply the streams: oc adm-upgrade-bundle streams'
-    : shellCommand`it tries again every 5 minutes; otherwise delete its pod, whose successor leads within 3 minutes: oc delete pod ${pod} -n openshift-machine-config-operator`;
+    : 'it tries again every 5 minutes; otherwise delete its pod, ' +
+      shellCommand`whose successor leads within 3 minutes: oc delete pod ${pod} -n openshift-machine-config-operator`;
   const says = lastLine === '' ? '' : `; its log ends with “${lastLine}”`;
   return (
     `machine-config-controller of ${version} has waited since ${since} for its operating system ` +

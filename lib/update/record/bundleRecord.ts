@@ -305,7 +305,9 @@ function another({ metadata, spec }: UpgradeBundle): PluginError {
 function ended(bundle: UpgradeBundle): PluginError {
   const { name } = bundle.metadata;
   return new PluginError('conflict', `${name} has ended: ${phaseOf(bundle)}`, {
-    hint: shellCommand`To start the update again, remove its record and apply the bundle again: oc adm-upgrade-bundle clean ${name}.`,
+    hint:
+      'To start the update again, remove its record and apply the bundle again: ' +
+      shellCommand`oc adm-upgrade-bundle clean ${name}.`,
   });
 }
 

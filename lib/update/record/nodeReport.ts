@@ -88,7 +88,7 @@ const nodeReport = object(
     /** The version of the release that the progress is about; absent until the controller has chosen one. */
     version: optional(text()),
     progress: nodeProgress,
-    /** The URL of the agent for other nodes, such as `https://10.128.2.7:8080`; absent if the agent does not know it. */
+    /** The URL of the agent for other nodes, such as `https://10.128.2.7:8080`; absent if it does not know it. */
     origin: optional(text()),
     /** Absent for a bundle that is no delta, and until the node knows. */
     base: optional(choice(baseStates)),
@@ -102,7 +102,7 @@ const nodeReport = object(
   { where: ({ progress: { imagesLoaded, imagesTotal } }) => imagesLoaded <= imagesTotal },
 );
 
-/** The report of one node’s agent. `offers`: the digest of the bundle that the node offers to other nodes, in a label. */
+/** The report of one node’s agent. `offers`: the digest of the bundle that it offers to other nodes, in a label. */
 export type NodeReport = Static<typeof nodeReport> & { readonly offers?: Digest | undefined };
 
 /** The age after which a backup is made again, in milliseconds: an obstacle may delay the update for long. */
@@ -216,7 +216,7 @@ function markOf(digest: Digest): string {
   return hexOf(digest).slice(0, 32);
 }
 
-/** Returns the state of a mirror without what exceeds a report: the oldest missing images, and the ends of long names. */
+/** Returns the state of a mirror without what exceeds a report: the oldest missing images, and ends of long names. */
 export function limitMirrorState({ versions, sizes = {}, lacking, ...state }: MirrorState): MirrorState {
   const reported = versions.slice(0, mostReported);
   const ofReported = Object.entries(sizes).filter(([version]) => reported.includes(version));
