@@ -1,44 +1,25 @@
-import { appendFile, chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { appendFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { HostStorage, requireRuntimeStore, runPodman } from '../../../lib/node/images/hostStorage.ts';
+import { requireRuntimeStore, runPodman, type HostStorage } from '../../../lib/node/images/hostStorage.ts';
 import { makeContext } from '../../support/context.ts';
 import { run } from '../../support/peers.ts';
 import { failureOf } from '../../support/program/failure.ts';
+import { StoreHost } from '../../support/program/storeHost.ts';
 
 describe('HostStorage', () => {
+  let host: StoreHost;
   let folder: string;
   beforeEach(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'storage-'));
-    await write(
-      'main.conf',
-      '[storage]',
-      `graphroot = "${folder}/main"`,
-      `runroot = "${folder}/run"`,
-      'driver = "vfs"',
-    );
-    await write('more.conf', '[storage]', `graphroot = "${folder}/more"`);
+    host = await StoreHost.make();
+    ({ folder } = host);
+    await host.write('more.conf', '[storage]', `graphroot = "${folder}/more"`);
   });
-  afterEach(() => rm(folder, { recursive: true }));
+  afterEach(() => host[Symbol.asyncDispose]());
 
-  const write = (name: string, ...lines: string[]): Promise<void> =>
-    writeFile(join(folder, name), `${lines.join('\n')}\n`);
-  /** Puts a program first on the path. It answers each call with the lines. */
-  const addProgram = async (name: string, ...lines: string[]): Promise<void> => {
-    await write(name, '#!/bin/sh', ...lines);
-    await chmod(join(folder, name), 0o755);
-  };
+  const addProgram: StoreHost['addProgram'] = (...program) => host.addProgram(...program);
   /** `CONTAINERS_STORAGE_CONF_OVERRIDE` is read only by programs that read drop-ins. */
-  const open = (): Promise<HostStorage> =>
-    HostStorage.open({
-      root: '/',
-      environment: {
-        PATH: `${folder}:${process.env['PATH'] ?? ''}`,
-        CONTAINERS_STORAGE_CONF: `${folder}/main.conf`,
-        CONTAINERS_STORAGE_CONF_OVERRIDE: `${folder}/more.conf`,
-      },
-    });
+  const open = (): Promise<HostStorage> => host.open({ CONTAINERS_STORAGE_CONF_OVERRIDE: `${folder}/more.conf` });
 
   it('has the store that the skopeo of this machine names', async function () {
     if ((await run('skopeo', ['--version'])).code !== 0) this.skip();
@@ -69,7 +50,7 @@ describe('HostStorage', () => {
     const store = `--root ${folder}/main --runroot ${folder}/run --storage-driver vfs`;
     expect(await args()).to.equal(`${store} images`);
     await appendFile(
-      join(folder, 'main.conf'),
+      join(folder, 'storage.conf'),
       '[storage.options.overlay]\nmount_program = "/usr/bin/fuse-overlayfs"\n',
     );
     expect(await args()).to.equal(`${store} --storage-opt overlay.mount_program=/usr/bin/fuse-overlayfs images`);
@@ -111,7 +92,7 @@ describe('HostStorage', () => {
     it('refuses a store that images have of their own', async () => {
       await crio(`${folder}/main`, '/var/lib/images');
       expect((await failureOf(check(), 'unsupported')).message).to.contain('CRI-O has an imagestore (/var/lib/images)');
-      await write('main.conf', '[storage]', `graphroot = "${folder}/main"`, 'imagestore = "/var/lib/images"');
+      await host.write('storage.conf', '[storage]', `graphroot = "${folder}/main"`, 'imagestore = "/var/lib/images"');
       expect((await failureOf(check(), 'unsupported')).message).to.contain('storage.conf has an imagestore');
     });
 

@@ -1,17 +1,18 @@
-import { chmod, mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { mkdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { digestOf } from '../../../lib/content/oci/reference.ts';
 import type { CopySteps } from '../../../lib/node/images/copyQueue.ts';
-import { HostStorage } from '../../../lib/node/images/hostStorage.ts';
+import type { HostStorage } from '../../../lib/node/images/hostStorage.ts';
 import type { PlannedImage } from '../../../lib/node/images/loadPlan.ts';
 import { StoreChecks } from '../../../lib/node/images/storeChecks.ts';
 import { makeContext } from '../../support/context.ts';
+import { StoreHost } from '../../support/program/storeHost.ts';
 
-const config = JSON.stringify({ rootfs: { diff_ids: [digestOf('base')] } });
-const manifest = JSON.stringify({ config: { digest: digestOf(config) } });
-const digest = digestOf(manifest);
+const config = { rootfs: { diff_ids: [digestOf('base')] } };
+const configDigest = digestOf(JSON.stringify(config));
+const manifest = { config: { digest: configDigest } };
+const digest = digestOf(JSON.stringify(manifest));
 const imageOf = (label: string): PlannedImage => ({
   label,
   digest,
@@ -20,25 +21,20 @@ const imageOf = (label: string): PlannedImage => ({
 });
 
 describe('StoreChecks', () => {
+  let host: StoreHost;
   let folder: string;
   let storage: HostStorage;
   let reads: number;
   let names: string[];
 
-  const write = async (path: string, text: string): Promise<void> => {
-    const file = join(folder, path);
-    await mkdir(join(file, '..'), { recursive: true });
-    await writeFile(`${file}.new`, text);
-    await rename(`${file}.new`, file);
-  };
   const writeImages = (): Promise<void> =>
-    write('main/vfs-images/images.json', JSON.stringify(names.map((name) => ({ id: 'i', names: [name], layer: 'l' }))));
+    host.writeJson(
+      'main/vfs-images/images.json',
+      names.map((name) => ({ id: 'i', names: [name], layer: 'l' })),
+    );
   const writeLayers = (count: number): Promise<void> => {
     const others = Array.from({ length: count - 1 }, (_, index) => ({ id: `other-${index}` }));
-    return write(
-      'main/vfs-layers/layers.json',
-      JSON.stringify([{ id: 'l', 'diff-digest': digestOf('base') }, ...others]),
-    );
+    return host.writeJson('main/vfs-layers/layers.json', [{ id: 'l', 'diff-digest': digestOf('base') }, ...others]);
   };
   const repairLayer = (): Promise<unknown> => mkdir(join(folder, 'main/vfs/dir/l'), { recursive: true });
   /** What a program that copies writes into the index. */
@@ -68,11 +64,9 @@ describe('StoreChecks', () => {
   };
 
   beforeEach(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'checks-'));
-    const roots = [`graphroot = "${folder}/main"`, `runroot = "${folder}/run"`, 'driver = "vfs"'];
-    await write('storage.conf', ['[storage]', ...roots, ''].join('\n'));
-    const environment = { PATH: `${folder}:/usr/bin:/bin`, CONTAINERS_STORAGE_CONF: join(folder, 'storage.conf') };
-    storage = await HostStorage.open({ root: '/', environment });
+    host = await StoreHost.make();
+    ({ folder } = host);
+    storage = await host.open();
     const readIndex = storage.readIndex.bind(storage);
     storage.readIndex = () => {
       reads += 1;
@@ -81,10 +75,10 @@ describe('StoreChecks', () => {
     [reads, names] = [0, []];
     await repairLayer();
     const keyOf = (key: string): string => `main/vfs-images/i/=${Buffer.from(key).toString('base64')}`;
-    await write(keyOf(`manifest-${digest}`), manifest);
-    await write(keyOf(digestOf(config)), config);
+    await host.writeJson(keyOf(`manifest-${digest}`), manifest);
+    await host.writeJson(keyOf(configDigest), config);
   });
-  afterEach(() => rm(folder, { recursive: true }));
+  afterEach(() => host[Symbol.asyncDispose]());
 
   it('reads the index after each image in a small store, and less often the larger the store is', async () => {
     expect(await countReads(40, 100)).to.equal(40);
@@ -93,13 +87,10 @@ describe('StoreChecks', () => {
   });
 
   it('removes all images with a broken layer, and only then copies them again', async () => {
-    const script = [
-      '#!/bin/sh',
+    await host.addProgram(
+      'podman',
       `case "$*" in *rmi*) for name; do :; done; echo "$name" >>${folder}/removed;; esac`,
-      '',
-    ];
-    await writeFile(join(folder, 'podman'), script.join('\n'));
-    await chmod(join(folder, 'podman'), 0o755);
+    );
     await writeLayers(1);
     names = ['a', 'b', 'c'].map((label) => imageOf(label).name);
     await writeImages();
