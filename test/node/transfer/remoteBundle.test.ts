@@ -1,29 +1,20 @@
-import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 import { expect } from 'chai';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import type { VerifyTrust } from '../../../lib/bundle/open/signatureCheck.ts';
 import { checkSigned } from '../../../lib/bundle/open/signedBundle.ts';
-import { serveBundle } from '../../../lib/bundle/serve.ts';
-import { Certificates } from '../../../lib/content/http/certificates.ts';
-import { Connections } from '../../../lib/content/http/connections.ts';
 import { openRemoteBundle } from '../../../lib/node/transfer/replica.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { BundleServers, serverToken } from '../../support/content/bundleServers.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { extraImage } from '../../support/release/extraImage.ts';
 import { acceptUnsigned } from '../../support/release/trust.ts';
 
-const token = '0123456789abcdef0123';
-
 describe('openRemoteBundle', () => {
   let made: TestBundle;
-  let connections: Connections;
-  let cleanups: (() => Promise<unknown> | void)[] = [];
-
+  let servers: BundleServers;
   let trust: VerifyTrust;
 
   before(async () => {
@@ -32,26 +23,14 @@ describe('openRemoteBundle', () => {
   });
   after(() => made.remove());
   beforeEach(() => {
-    connections = new Connections({ certificates: new Certificates({ insecure: false, folders: [] }) });
-    cleanups = [() => connections.close()];
+    servers = new BundleServers();
   });
-  afterEach(async () => {
-    for (const clean of cleanups.reverse()) await clean();
-  });
+  afterEach(() => servers[Symbol.asyncDispose]());
 
-  /** Starts the server of the `serve` command. */
-  const serve = async (path = made.path): Promise<URL> => {
-    const context = makeContext();
-    const bundle = await openBundle(path, context);
-    cleanups.push(() => bundle[Symbol.asyncDispose]());
-    const server = await serveBundle(bundle, { host: '127.0.0.1', port: 0, token }, context);
-    cleanups.push(() => server.close());
-    return new URL(server.url);
-  };
   /** Starts another server. `sent` counts the bytes of its responses. */
   const serveFile = async (content: () => Buffer, supportsRanges = true): Promise<{ url: URL; sent: () => number }> => {
     let bytes = 0;
-    const server = createServer((request, response) => {
+    const url = await servers.listen((request, response) => {
       const whole = content();
       const range = supportsRanges ? (request.headers.range ?? '') : '';
       const [, first, last] = /^bytes=(\d+)-(\d+)$/.exec(range) ?? [];
@@ -60,23 +39,17 @@ describe('openRemoteBundle', () => {
       bytes += part.length;
       response.writeHead(first === undefined ? 200 : 206).end(part);
     });
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    cleanups.push(() => {
-      server.closeAllConnections();
-      server.close();
-    });
-    return { url: new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}/bundle.tar`), sent: () => bytes };
+    return { url, sent: () => bytes };
   };
-  const open = async (url: URL, secret: string | undefined = token) => {
-    const bundle = await openRemoteBundle({ url, token: secret, allowUnsigned: false }, connections, makeContext());
-    cleanups.push(() => bundle[Symbol.asyncDispose]());
+  const open = async (url: URL, token = serverToken) => {
+    const bundle = await openRemoteBundle({ url, token, allowUnsigned: false }, servers.connections, makeContext());
+    servers.defer(() => bundle[Symbol.asyncDispose]());
     return bundle;
   };
 
   it('reads the requested parts, and verifies the release', async () => {
-    const [remote, local] = [await open(await serve()), await openBundle(made.path, makeContext())];
-    cleanups.push(() => local[Symbol.asyncDispose]());
+    const [remote, local] = [await open(await servers.serve(made.path)), await openBundle(made.path, makeContext())];
+    servers.defer(() => local[Symbol.asyncDispose]());
     expect(remote.metadata).to.deep.equal(local.metadata);
     expect(remote.files).to.deep.equal(local.files);
     expect(remote.isRepacked).to.equal(false);
@@ -104,7 +77,7 @@ describe('openRemoteBundle', () => {
   });
 
   it('needs the token', async () => {
-    const error = await failureOf(open(await serve(), 'another-token-0123456789'), 'unauthorized');
+    const error = await failureOf(open(await servers.serve(made.path), 'another-token-0123456789'), 'unauthorized');
     expect(error.settings).to.deep.equal(['tokenFile']);
   });
 
@@ -124,8 +97,7 @@ describe('openRemoteBundle', () => {
   });
 
   it('refuses a bundle whose signature does not prove all of it', async () => {
-    const other = await makeBundle({ extraImages: [extraImage()] });
-    cleanups.push(() => other.remove());
+    await using other = await makeBundle({ extraImages: [extraImage()] });
     for (const [path, allowUnsigned] of [
       [other.path, false],
       [made.path, true],
@@ -133,7 +105,7 @@ describe('openRemoteBundle', () => {
       const bytes = await readFile(path);
       const { url } = await serveFile(() => bytes);
       const source = { url, token: undefined, allowUnsigned };
-      const error = await failureOf(openRemoteBundle(source, connections, makeContext()), 'unsigned');
+      const error = await failureOf(openRemoteBundle(source, servers.connections, makeContext()), 'unsigned');
       expect([error.message, error.settings]).to.deep.equal([
         `${url.href} ` +
           `${allowUnsigned ? 'may be unsigned' : 'has 1 image not covered by the release signature'}, so only ` +

@@ -1,50 +1,31 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync } from 'node:fs';
 import { mkdtemp, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
-import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
-import { Readable } from 'node:stream';
-import { buffer } from 'node:stream/consumers';
 import { expect } from 'chai';
-import type { BlobRecord } from '../../../lib/bundle/metadata/metadata.ts';
 import { openBundle } from '../../../lib/bundle/open/open.ts';
 import { openRemoteTar } from '../../../lib/bundle/open/openTar.ts';
-import { serveBundle } from '../../../lib/bundle/serve.ts';
 import type { ArchiveFile } from '../../../lib/content/archive/archive.ts';
-import { Certificates } from '../../../lib/content/http/certificates.ts';
-import { Connections } from '../../../lib/content/http/connections.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
-import { openBaseBlobs } from '../../../lib/node/transfer/baseBlobs.ts';
-import {
-  baseBlobsPath,
-  checkBundleDigest,
-  checkWholeDigest,
-  fetchBundle,
-  hashBundle,
-} from '../../../lib/node/transfer/replica.ts';
-import { Transfer } from '../../../lib/node/transfer/transfer.ts';
-import { ForgetfulDisk } from '../../fakes/files/forgetfulDisk.ts';
+import { checkBundleDigest, checkWholeDigest, fetchBundle, hashBundle } from '../../../lib/node/transfer/replica.ts';
 import { requireRoot, storageIn } from '../../support/archive/storeReader.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
-import { makeContext, type TestContext } from '../../support/context.ts';
+import { BundleServers, serverToken as token } from '../../support/content/bundleServers.ts';
+import { makeContext } from '../../support/context.ts';
 import { requirePeer } from '../../support/peers.ts';
 import { executableOf } from '../../support/program/executables.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { until } from '../../support/until.ts';
 
 const program = executableOf('oc-adm_upgrade_bundle');
-const token = '0123456789abcdef0123';
 
 describe('fetchBundle', () => {
   let made: TestBundle;
   let bytes: Buffer;
   let digest: Digest;
   let folder: string;
-  let connections: Connections;
-  let cleanups: (() => Promise<unknown>)[] = [];
+  let servers: BundleServers;
 
   before(async () => {
     made = await makeBundle({ layerSize: 200_000 });
@@ -54,174 +35,29 @@ describe('fetchBundle', () => {
   after(() => made.remove());
   beforeEach(async () => {
     folder = await mkdtemp(join(tmpdir(), 'replica-'));
-    connections = new Connections({ certificates: new Certificates({ insecure: false, folders: [] }) });
+    servers = new BundleServers();
   });
   afterEach(async () => {
-    for (const clean of cleanups) await clean();
-    cleanups = [];
-    connections.close();
+    await servers[Symbol.asyncDispose]();
     await rm(folder, { recursive: true });
   });
 
-  /** Starts the server of the `serve` command. */
-  const serve = async (path = made.path): Promise<URL> => {
-    const context = makeContext();
-    const bundle = await openBundle(path, context);
-    const server = await serveBundle(bundle, { host: '127.0.0.1', port: 0, token }, context);
-    cleanups.push(
-      () => server.close(),
-      () => bundle[Symbol.asyncDispose](),
-    );
-    return new URL(server.url);
-  };
-  /**
-   * Starts another server of the tar. It supports ranges, and ends each response after `most` bytes, or in the middle
-   * until `gate` opens.
-   */
-  const serveBadly = async (most: number, gate?: Promise<unknown>): Promise<{ url: URL; starts: number[] }> => {
-    const starts: number[] = [];
-    const server: Server = createServer((request, response) => {
-      const start = Number(/^bytes=(\d+)-$/.exec(request.headers.range ?? '')?.[1] ?? 0);
-      response.writeHead(start > 0 ? 206 : 200, {
-        'Content-Length': bytes.length - start,
-        ...(start > 0 && {
-          'Content-Range': `bytes ${start}-${bytes.length - 1}/${bytes.length}`,
-        }),
-      });
-      if (request.method === 'HEAD') return response.end();
-      starts.push(start);
-      const end = Math.min(start + most, bytes.length);
-      response.write(bytes.subarray(start, end), () => {
-        if (gate) void gate.then(() => response.end(bytes.subarray(end)));
-        else response.destroy();
-      });
-      return undefined;
-    });
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    cleanups.push(async () => {
-      server.closeAllConnections();
-      await new Promise((resolve) => server.close(resolve));
-    });
-    return { url: new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}/bundle.tar`), starts };
-  };
-  const fetchFrom = (url: URL, context: TestContext = makeContext(), secret: string | undefined = token) => {
-    return fetchBundle({ url, token: secret, digest }, folder, connections, context);
-  };
-  const moved = ({ events }: TestContext): number => {
-    return events.reduce((sum, event) => sum + (event.kind === 'bytes' ? event.bytes : 0), 0);
-  };
+  const fetchFrom = (url: URL, to = folder): Promise<string> =>
+    fetchBundle({ url, token, digest }, to, servers.connections, makeContext());
 
   it('fetches a bundle that other nodes can fetch from it', async () => {
-    const path = await fetchFrom(await serve());
+    const path = await fetchFrom(await servers.serve(made.path));
     expect(await readFile(path)).to.deep.equal(bytes);
-    const second = join(folder, 'second');
-    const again = await fetchBundle({ url: await serve(path), token, digest }, second, connections, makeContext());
+    const again = await fetchFrom(await servers.serve(path), join(folder, 'second'));
     expect(await readFile(again)).to.deep.equal(bytes);
     expect(basename(again)).to.match(/^bundle-[0-9a-f]{12}\.tar$/);
   });
 
-  it('fetches a bundle that survives a power failure', async function () {
-    // The fake disk reads open files through /proc.
-    if (process.platform !== 'linux') this.skip();
-    using disk = await ForgetfulDisk.open(folder);
-    const path = await fetchFrom(await serve());
-    expect(disk.failPower().get(basename(path))?.equals(bytes)).to.equal(true);
-  });
-
-  it('fetches a bundle over a longer file of an earlier run', async () => {
-    const path = await fetchFrom(await serve());
-    await rm(path);
-    await writeFile(`${path}.partial`, Buffer.concat([bytes, Buffer.from('more')]));
-    expect(await readFile(await fetchFrom(await serve()))).to.deep.equal(bytes);
-  });
-
   it('sends no request if the bundle exists, and detects a corrupt one', async () => {
-    const path = await fetchFrom(await serve());
-    const context = makeContext();
-    expect(await fetchFrom(new URL('http://127.0.0.1:1'), context)).to.equal(path);
+    const path = await fetchFrom(await servers.serve(made.path));
+    expect(await fetchFrom(new URL('http://127.0.0.1:1'))).to.equal(path);
     await truncate(path, 1000);
-    await failureOf(fetchFrom(new URL('http://127.0.0.1:1'), context), 'digest-mismatch');
-  });
-
-  it('needs the token, and shows it in no message', async () => {
-    const url = await serve();
-    for (const wrong of [undefined, 'another-token-0123456789']) {
-      const source = { url, token: wrong, digest };
-      const error = await failureOf(fetchBundle(source, folder, connections, makeContext()), 'unauthorized');
-      expect(error.settings).to.deep.equal(['tokenFile']);
-      expect(JSON.stringify([error.message, error.hint])).not.to.contain(token);
-    }
-  });
-
-  it('resumes after lost connections', async () => {
-    const { url, starts } = await serveBadly(Math.ceil(bytes.length / 3));
-    const context = makeContext();
-    expect(await readFile(await fetchFrom(url, context))).to.deep.equal(bytes);
-    expect(starts).to.have.length(3);
-    expect(moved(context)).to.equal(bytes.length);
-  });
-
-  it('asks for nothing that the disk has no space for', async () => {
-    const server = createServer((_, response) => response.setHeader('Content-Length', 2 ** 50).end());
-    const requests: (string | undefined)[] = [];
-    server.on('request', ({ method }) => requests.push(method)).listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    cleanups.push(() => new Promise((resolve) => server.close(resolve)));
-    const { port } = server.address() as AddressInfo;
-    await failureOf(fetchFrom(new URL(`http://127.0.0.1:${port}/bundle.tar`)), 'disk-full');
-    expect(requests).to.deep.equal(['HEAD']);
-  });
-
-  it('resumes an earlier run, and restarts if it was of another bundle', async () => {
-    const partial = join(folder, `bundle-${digest.slice(7, 19)}.tar.partial`);
-    const half = Math.floor(bytes.length / 2);
-    const url = await serve();
-    await writeFile(partial, bytes.subarray(0, half));
-    const context = makeContext();
-    await rm(await fetchFrom(url, context));
-    expect(moved(context)).to.equal(bytes.length - half);
-    await writeFile(partial, Buffer.alloc(half, 'x'));
-    const other = makeContext();
-    expect(await readFile(await fetchFrom(url, other))).to.deep.equal(bytes);
-    expect(other.lines.join()).to.match(/warn: .* is not part of the bundle/);
-  });
-
-  it('refuses another bundle, and gives it no final name', async () => {
-    const other = await makeBundle({ seed: 'other' });
-    cleanups.push(() => other.remove());
-    const error = await failureOf(fetchFrom(await serve(other.path)), 'digest-mismatch');
-    expect(error.message).to.contain('other content for the bundle').and.to.contain(digest);
-    expect(existsSync(join(folder, `bundle-${digest.slice(7, 19)}.tar`))).to.equal(false);
-  });
-
-  it('fetches the base of a delta blob by blob: resumes behind the last right one, and refuses a wrong one', async () => {
-    const cuts = [0, 100_000, 350_000, bytes.length];
-    const parts = cuts.slice(1).map((end, index) => bytes.subarray(cuts[index], end));
-    const blobs = parts.map((part) => ({ digest: digestOf(part), size: part.length }));
-    const { url } = await serveBadly(bytes.length);
-    const partial = `${baseBlobsPath(folder, digest)}.partial`;
-    await writeFile(partial, Buffer.concat([bytes.subarray(0, 110_000), Buffer.alloc(50_000)]));
-    const context = makeContext();
-    const path = baseBlobsPath(folder, digest);
-    const fetchBase = async (blobs: readonly BlobRecord[]): Promise<void> => {
-      await using transfer = await Transfer.open({ kind: 'base', digest, blobs }, path, context);
-      await transfer.receive({ url, token: undefined }, connections, context);
-    };
-    await fetchBase(blobs);
-    // The wrong blob ends the first response.
-    expect(moved(context)).to.be.within(bytes.length - 100_000, 2 * bytes.length - 260_001);
-    const base = await openBaseBlobs(path, blobs, context);
-    cleanups.push(async () => base?.close());
-    for (const [index, blob] of blobs.entries()) {
-      const read = await buffer((await base?.fetch({ ...blob, mediaType: '' })) ?? Readable.from([]));
-      expect(read.equals(parts[index] ?? Buffer.alloc(0))).to.equal(true);
-    }
-    await rm(path);
-    const wrong = blobs.map((blob, index) => (index === 1 ? { ...blob, digest } : blob));
-    await failureOf(fetchBase(wrong), 'digest-mismatch');
-    expect([existsSync(path), (await stat(partial)).size]).to.deep.equal([false, 100_000]);
-    await failureOf(fetchBase(blobs.slice(1)), 'size-mismatch');
+    await failureOf(fetchFrom(new URL('http://127.0.0.1:1')), 'digest-mismatch');
   });
 
   it('checks the digest of a tar on a device, and of every byte of a file or of volumes', async () => {
@@ -238,8 +74,7 @@ describe('fetchBundle', () => {
     };
     await using onDevice = await openRemoteTar('/dev/sdz', device, makeContext());
     await checkBundleDigest(onDevice, digest, makeContext());
-    const split = await makeBundle({ volumeSize: 40_000 });
-    cleanups.push(() => split.remove());
+    await using split = await makeBundle({ volumeSize: 40_000 });
     const whole = split.result.digest ?? digestOf('');
     for (const [path, wanted] of [
       [file, digestOf(longer)],
@@ -289,7 +124,7 @@ describe('fetchBundle', () => {
 
     it('resumes after one is killed, while the other loads its bundle', async () => {
       const gate = Promise.withResolvers<void>();
-      const { url, starts } = await serveBadly(Math.ceil(bytes.length / 2), gate.promise);
+      const { url, starts } = await servers.serveBadly(bytes, Math.ceil(bytes.length / 2), gate.promise);
       const [first, second] = [await startLoad('a', url), await startLoad('b', url)];
       await Promise.all([untilHalf('a'), untilHalf('b')]);
       first.child.kill('SIGKILL');
