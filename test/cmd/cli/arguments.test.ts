@@ -3,7 +3,6 @@ import { camelCase } from '../../../cmd/cli/arguments.ts';
 import { namesOf, type Option } from '../../../cmd/cli/command.ts';
 import { commonOptions, normalizeWord } from '../../../cmd/cli/commonOptions.ts';
 import { parse, normalizeWords } from '../../../cmd/cli/program.ts';
-import { withBundle } from '../../../cmd/mirror-registry/target.ts';
 import { executeProgram } from '../../support/program/execution.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { programs } from '../../support/project/docs.ts';
@@ -199,7 +198,6 @@ describe('the arguments of commands', () => {
         'error (usage): give only one of the argument and --bundle',
       ]);
     }
-    expect(withBundle({ target: 'a.tar' })).to.deep.equal({ target: 'a.tar', bundle: 'a.tar' });
     expect(await readLine('mirror-registry', 'certs', 'show')).to.include({ action: 'status' });
     for (const option of ['--output=state', '--dest-dir=state'])
       expect(await readLine('upgrade-bundle', 'gather', option, '-o', 'json')).to.include({
