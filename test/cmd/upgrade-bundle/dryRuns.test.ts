@@ -150,21 +150,9 @@ describe('status without an update', () => {
     expect((await status('-o', 'wide')).stdout)
       .to.match(/^NODE .* BLOBS +FREE +DISK +ETCD/m)
       .and.to.match(/^a .* 1\.0 GiB +2\.0 GiB +-/m);
-    for (const [template, text] of [
-      ['{.status.phase}', 'Loading'],
-      ['{.status.nodes[*].name}', 'a b'],
-      ['{.status.nodes[-1].name}/{.status.absent}.', 'b/.'],
-      ['{.status.conditions[?(@.type=="Loaded")].reason}', 'Loading'],
-      [String.raw`{range .status.nodes[*]}{.name}={.phase}{"\n"}{end}`, 'a=Loading\nb=Loaded'],
-      ['{.spec}', JSON.stringify({ bundle: { digest: digests[0] }, hold: true })],
-    ] as const)
-      expect((await status('-o', `jsonpath=${template}`)).stdout).to.equal(`${text}\n`);
-    expect((await status('-o', 'jsonpath={.__proto__}{.spec.constructor}.')).stdout).to.equal('.\n');
+    expect((await status('-o', 'jsonpath={.status.nodes[*].name}')).stdout).to.equal('a b\n');
     await server.stop();
-    for (const template of ['', '{.a', '{end}', '{range .a}', '{a b}'])
-      expect((await status('-o', `jsonpath=${template}`)).stderr, template).to.match(
-        /^error \(usage\): --output: json/,
-      );
+    expect((await status('-o', 'jsonpath={.a')).stderr).to.match(/^error \(usage\): --output: json/);
     await kubeconfigs.remove();
   });
 });

@@ -62,32 +62,6 @@ describe('oc adm-upgrade-bundle status, resume, abort and clean', () => {
   ];
   const spec = () => server.find(api.apiVersion, api.kind, '4.19.4-x86-64')?.['spec'];
 
-  it('leads with the decision that an update waits for, and the command that makes it', async () => {
-    const command = `oc patch upgradebundle 4.19.4-x86-64 --type=merge --patch='{"spec":{"acknowledge":["ack-4.18-x"]}}'`;
-    const message =
-      'the update to 4.19.4 requires the acknowledgement ack-4.18-x: “Look.”. Follow the text, then allow ' +
-      `it: ${command}`;
-    const lastTransitionTime = '2026-01-01T00:00:00Z';
-    const required = { status: 'False', reason: 'AcknowledgementRequired', message, lastTransitionTime };
-    put('Verified', { conditions: [{ type: 'Ready', ...required }] });
-    const { stdout } = await run('status');
-    expect(stdout).to.match(
-      /^4\.19\.4-x86-64: Verified, a decision is needed\n +Decision +the update to 4\.19\.4 requires/,
-    );
-    expect(stdout.replace(/\s+/g, ' ')).to.contain(command);
-    put('Upgrading', { conditions: [{ type: 'Updated', ...required }] });
-    expect((await run('status')).stdout).to.contain('a decision is needed');
-    put('Upgrading', { conditions: [{ type: 'Updated', ...required, reason: 'Updating' }] });
-    expect((await run('status')).stdout).not.to.contain('decision');
-  });
-
-  /** Adds agents with a trust of their own. */
-  it('counts nodes that have not reported yet', async () => {
-    put('Loading', { nodes: nodes.slice(0, 1), nodesReady: '1/3', progress: '33%' });
-    const { stdout } = await run('status');
-    expect(stdout.split('\n')[0]).to.equal('4.19.4-x86-64: Loading, 1 of 3 nodes ready, 33%');
-  });
-
   it('shows the phase, the conditions and every node', async () => {
     const conditions = [
       {
