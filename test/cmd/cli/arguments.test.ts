@@ -5,16 +5,8 @@ import { commonOptions, normalizeWord } from '../../../cmd/cli/commonOptions.ts'
 import { parse, normalizeWords } from '../../../cmd/cli/program.ts';
 import { executeProgram } from '../../support/program/execution.ts';
 import { failureOf } from '../../support/program/failure.ts';
+import { readLine } from '../../support/program/readLine.ts';
 import { programs } from '../../support/project/docs.ts';
-
-/** Returns the arguments that a command gets for a command line. Throws its errors. */
-async function readLine(name: string, ...words: string[]): Promise<Record<string, unknown>> {
-  const program = programs.find((each) => each.name === `oc adm-${name}`);
-  if (!program) throw new Error(`there is no ${name}`);
-  let read: Record<string, unknown> = {};
-  await parse(program, normalizeWords(words), (_, args) => Promise.resolve(void (read = args)));
-  return read;
-}
 
 describe('the arguments of commands', () => {
   it('take a time as kubectl does, and a number alone in seconds', async () => {
@@ -223,14 +215,6 @@ describe('the arguments of commands', () => {
     }
   });
 
-  it('of explain are a code in any case, or the line of an error, and a similar code is suggested', async () => {
-    for (const text of ['tls', 'TLS', 'error (tls): the certificate of a.test:443 has expired'])
-      expect((await executeProgram('oc-adm_upgrade_bundle', ['explain', text])).stdout).to.match(/^tls: /);
-    const { code, stderr } = await executeProgram('oc-adm_upgrade_bundle', ['explain', 'unreachabel']);
-    expect(code).to.equal(2);
-    expect(stderr).to.equal('error (usage): <code>: nothing explains “unreachabel”\nhint: Did you mean unreachable?\n');
-  });
-
   it('have -o yaml in each command that has -o json', async () => {
     for (const { name, commands } of programs)
       for (const entry of commands) {
@@ -238,24 +222,5 @@ describe('the arguments of commands', () => {
         for (const { choices = [] } of [options['output'], options['format']].flatMap((option) => option ?? []))
           if (choices.includes('json')) expect(choices, `${name} ${entry.usage}`).to.include('yaml');
       }
-  });
-
-  it('tell the format from the place, if -o is the format and --output the place', async () => {
-    for (const [program, ...words] of [
-      ['upgrade-bundle', 'create', '4.20.3'],
-      ['mirror-registry', 'bundle', 'create', '--version=2.0.11'],
-      ['mirror-registry', 'backup'],
-    ] as const) {
-      expect((await readLine(program, ...words, '-o', 'yaml'))['format']).to.equal('yaml');
-      const name = `oc-adm_${program.replace('-', '_')}`;
-      const format = await executeProgram(name, [...words, '-o', '/media/usb']);
-      expect(format.stderr)
-        .to.contain('“/media/usb” is not an output format')
-        .and.to.contain('hint: The place is --output=/media/usb.');
-      const place = await executeProgram(name, [...words, '--output=json']);
-      expect(place.stderr).to.contain('“json” is a format').and.to.contain('hint: The format is -o json.');
-      expect([format.code, place.code]).to.deep.equal([2, 2]);
-    }
-    expect(await readLine('upgrade-bundle', 'create', '4.20.3')).to.include({ output: '.' });
   });
 });
