@@ -73,8 +73,6 @@ describe('oc adm-upgrade-bundle apply', () => {
     });
     for (const [option, answer] of [
       ['--acknowledge=x', /: “x” is not the name of an acknowledgement\nhint: It begins with ack-/],
-      ['--device=sda', /: “sda” is not an absolute path of a node\nhint: Give the path as the node has it/],
-      ['--device=/dev/../sda', /: “\/dev\/\.\.\/sda” is not an absolute path/],
       ['--backup-to=nfs://x/y', /: “nfs:\/\/x\/y” is not an absolute path of a node\nhint: Mount it on the node first/],
     ] as const) {
       const { code, stderr } = await run('apply', several.path, ...trust, option);
@@ -241,16 +239,5 @@ describe('oc adm-upgrade-bundle apply', () => {
       [other.path, 'quay.io/x:v1'],
     ] as const)
       expect((await run('apply', file, ...trust, `--allow-extra-images=${wanted}`)).code).to.equal(2);
-  });
-
-  it('refuses another digest than the bundle’s, and an invalid one', async () => {
-    const { code, stderr } = await run('apply', bundle.path, `--digest=${digest}`, ...trusting());
-    expect(code).to.equal(1);
-    expect(stderr).to.match(/^error \([a-z-]+\): .* has another digest than --digest: sha256:/);
-    expect((await run('apply', bundle.path, '--digest=1234')).code).to.equal(2);
-    expect((await run('apply')).stderr).to.match(
-      /^error \([a-z-]+\): no bundle is given: name a file, or give --digest\nhint: /,
-    );
-    expect(server.requests.filter(({ method }) => method !== 'GET')).to.deep.equal([]);
   });
 });
