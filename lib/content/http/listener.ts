@@ -80,8 +80,7 @@ export async function openListener(options: ListenerOptions, handle: Handle, con
   limitConnections(server, limits, busy, context);
   await listen(server, host, port);
   const address = server.address() as AddressInfo;
-  const authority = `${address.family === 'IPv6' ? `[${address.address}]` : address.address}:${address.port}`;
-  const url = `${tls ? 'https' : 'http'}://${authority}`;
+  const url = `${tls ? 'https' : 'http'}://${authorityOf(address.address, address.port)}`;
   const close = (): Promise<void> => {
     const closed = new Promise<void>((resolve) => server.close(() => resolve()));
     server.closeAllConnections();
@@ -172,12 +171,17 @@ export function plainAddress({ remoteAddress = '' }: Pick<Socket, 'remoteAddress
   return remoteAddress.replace(/^::ffff:(?=\d+\.)/, '');
 }
 
+/** Joins an address and a port. An IPv6 address is in brackets. */
+function authorityOf(host: string, port: number): string {
+  return `${host.includes(':') ? `[${host}]` : host}:${port}`;
+}
+
 function listen(server: Server, host: string, port: number): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once('error', (cause: NodeJS.ErrnoException) => {
       const code = cause.code === 'EADDRINUSE' ? 'busy' : cause.code === 'EACCES' ? 'not-writable' : 'unreachable';
       const hint = code === 'busy' ? 'Choose another port, or port 0 for any free port.' : undefined;
-      const message = `cannot listen at ${host}:${port}: ${cause.message}`;
+      const message = `cannot listen at ${authorityOf(host, port)}: ${cause.message}`;
       reject(new PluginError(code, message, { hint, cause }));
     });
     server.listen(port, host, resolve);

@@ -7,7 +7,9 @@ import { buffer, text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { expect } from 'chai';
 import { openListener, type ConnectionLimits, type Listener } from '../../../lib/content/http/listener.ts';
+import type { PluginError } from '../../../lib/errors.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
+import { failureOf } from '../../support/program/failure.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 import { until } from '../../support/until.ts';
 
@@ -52,6 +54,19 @@ describe('openListener', () => {
     socket.write(get('/'));
     return Promise.race([once(socket, 'data').then(() => true), once(socket, 'close').then(() => false)]);
   };
+
+  it('names the address and the port that it cannot listen at, an IPv6 address in brackets', async () => {
+    await open();
+    const failAt = async (host: string, port: number): Promise<PluginError> =>
+      failureOf(openListener({ host, port }, () => Promise.resolve(), context));
+    const taken = await failAt('127.0.0.1', listener.port);
+    expect([taken.code, taken.message.split(': ', 1)]).to.deep.equal([
+      'busy',
+      [`cannot listen at 127.0.0.1:${listener.port}`],
+    ]);
+    // No machine has this address.
+    expect((await failAt('2001:db8::1', 8080)).message).to.match(/^cannot listen at \[2001:db8::1\]:8080: /);
+  });
 
   it('refuses connections beyond the limits, those of one address first, while others continue', async () => {
     await open({ connections: 3, connectionsPerAddress: 2 });

@@ -71,7 +71,7 @@ describe('agent', () => {
     // No machine has these addresses.
     for (const [address, place] of [
       ['192.0.2.1', '192.0.2.1:8080'],
-      ['2001:db8::1', '2001:db8::1:8080'],
+      ['2001:db8::1', '[2001:db8::1]:8080'],
     ] as const) {
       const { code, stderr } = await run({ POD_IP: address }, []);
       expect(code).to.equal(1);
