@@ -35,20 +35,20 @@ export class MirrorSets {
 
   /**
    * Returns the locations of an image in order: the mirrors of its longest source, then the image itself unless its
-   * source must not be contacted (containers-registries.conf(5)). Rules for digests apply to an image with a digest,
-   * and rules for tags to an image with only a tag. Returns none if the source must not be contacted and has no mirror.
+   * source must not be contacted (containers-registries.conf(5)). Mirrors for digests apply to an image with a digest,
+   * and mirrors for tags to an image with only a tag. A node has one entry for each source, so `NeverContactSource` in a
+   * set of either kind applies to all pulls. Returns none if the source must not be contacted and has no mirror.
    */
   locationsOf(reference: Reference): Reference[] {
     const pulls = reference.digest === undefined ? 'tag' : 'digest';
     const name = `${reference.registry}/${reference.repository}`;
-    const matching = this.#rules.filter((rule) => rule.pulls === pulls && matchedBy(rule.source, name) !== undefined);
-    const longest = Math.max(...matching.map(({ source }) => source.length));
-    const rules = matching.filter(({ source }) => source.length === longest);
+    const matching = this.#rules.filter(({ source }) => matchedBy(source, name) !== undefined);
+    const rules = keepLongest(matching.filter((rule) => rule.pulls === pulls));
     const names = new Set<string>();
     for (const { source, mirrors } of rules) {
       for (const mirror of mirrors) names.add(mirror + name.slice(matchedBy(source, name)));
     }
-    if (rules.every(({ contactSource }) => contactSource)) names.add(name);
+    if ([...rules, ...keepLongest(matching)].every(({ contactSource }) => contactSource)) names.add(name);
     // A mirror that is only a host cannot replace a complete repository.
     return [...names].filter((location) => location.includes('/')).map((location) => relocate(reference, location));
   }
@@ -64,6 +64,12 @@ export class MirrorSets {
     );
     return [...new Set(names)].filter((each) => each.includes('/')).map((each) => relocate(reference, each));
   }
+}
+
+/** Returns the rules of the longest source, which has precedence. */
+function keepLongest(rules: readonly MirrorRule[]): MirrorRule[] {
+  const longest = Math.max(...rules.map(({ source }) => source.length));
+  return rules.filter(({ source }) => source.length === longest);
 }
 
 /** The largest file: some thousand mirrors. A character has one byte or more. */

@@ -115,6 +115,22 @@ spec: {repositoryDigestMirrors: [{source: quay.io/ocp, mirrors: [b.lab/ocp, a.la
     expect(locations(sets, `blocked.io/r@${digest}`)).to.deep.equal([]);
   });
 
+  it('leaves the source out for all pulls if a set of the other kind says so, unless a longer source allows it', async () => {
+    const tags = (entry: object): string =>
+      JSON.stringify({
+        apiVersion: 'config.openshift.io/v1',
+        kind: 'ImageTagMirrorSet',
+        spec: { imageTagMirrors: [{ mirrors: ['t.lab/ocp'], ...entry }] },
+      });
+    const never = tags({ source: 'quay.io/ocp', mirrorSourcePolicy: 'NeverContactSource' });
+    const digests = idms('  - {source: quay.io/ocp, mirrors: [a.lab/ocp]}');
+    const sets = await read(`${digests}\n---\n${never}`);
+    expect(locations(sets, `quay.io/ocp/r@${digest}`)).to.deep.equal([`a.lab/ocp/r@${digest}`]);
+    expect(locations(sets, 'quay.io/ocp/r:1')).to.deep.equal(['t.lab/ocp/r:1']);
+    const wider = await read(`${digests}\n---\n${never.replace('quay.io/ocp', 'quay.io')}`);
+    expect(locations(wider, `quay.io/ocp/r@${digest}`)).to.have.length(2);
+  });
+
   it('skips a bare host as the mirror of a whole repository', async () => {
     const sets = await read(idms('  - {source: quay.io/ocp/r, mirrors: ["mirror.lab:5000"]}'));
     expect(locations(sets, `quay.io/ocp/r@${digest}`)).to.deep.equal([`quay.io/ocp/r@${digest}`]);

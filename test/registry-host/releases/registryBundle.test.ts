@@ -50,7 +50,9 @@ describe('createRegistryBundle', () => {
   it('reads everything from the mirrors of an ImageTagMirrorSet, blobs by digest included', async () => {
     // Nothing listens at port 1.
     const { server, images } = source;
-    const spec = { imageTagMirrors: [{ source: 'localhost:1', mirrors: [server.host] }] };
+    const policy = 'NeverContactSource';
+    const mirrors = { source: 'localhost:1', mirrors: [server.host], mirrorSourcePolicy: policy };
+    const spec = { imageTagMirrors: [mirrors] };
     const file = join(folder, 'itms.json');
     await writeFile(file, JSON.stringify({ apiVersion: 'config.openshift.io/v1', kind: 'ImageTagMirrorSet', spec }));
     const moved = (image: string): string => image.replace(server.host, 'localhost:1');
