@@ -120,7 +120,7 @@ function readNumber(block: Buffer, start: number, end: number): number | undefin
     return Number.isSafeInteger(large) ? large : undefined;
   }
   const [, digits] = /^([0-7]+)(?:[ \0]| \0)?$/.exec(field.toString('latin1')) ?? [];
-  return digits === undefined || digits.length < field.length - 2 ? undefined : Number.parseInt(digits, 8);
+  return digits === undefined ? undefined : Number.parseInt(digits, 8);
 }
 
 /**
