@@ -90,12 +90,19 @@ function isInAffinity({ affinity }: Fields, { name, labels }: ClusterNode): bool
   });
 }
 
-/** Parses a Kubernetes quantity (`125293548Ki`, `115470533646`, `100G`, `250m`); undefined if it is none. */
+/** The exponents of ten of the decimal suffixes, from `n` to `E`. */
+const decimals: Readonly<Record<string, number>> = { n: -9, u: -6, m: -3, k: 3, M: 6, G: 9, T: 12, P: 15, E: 18 };
+
+/**
+ * Parses a Kubernetes quantity that is not negative (`125293548Ki`, `115470533646`, `100G`, `250m`, `1e9`); undefined
+ * for another text (Kubernetes, apimachinery, quantity.go).
+ */
 export function parseQuantity(value: unknown): number | undefined {
-  const [, digits, unit = '', binary] = /^(\d+(?:\.\d+)?)([mkKMGTPE])?(i)?$/.exec(String(value)) ?? [];
+  const form = /^\+?(\d+\.?\d*|\.\d+)(?:([KMGTPE])i|([numkMGTPE])|[eE]([+-]?\d+))?$/;
+  const [, digits, binary, decimal = '', exponent] = form.exec(String(value)) ?? [];
   if (digits === undefined) return undefined;
-  if (unit === 'm') return Number(digits) / 1000;
-  return Number(digits) * (binary === undefined ? 1000 : 1024) ** ' KMGTPE'.indexOf(unit.toUpperCase() || ' ');
+  if (binary !== undefined) return Number(digits) * 1024 ** ' KMGTPE'.indexOf(binary);
+  return Number(`${digits}e${exponent ?? decimals[decimal] ?? 0}`);
 }
 
 // Ignores taints of temporary states, such as a cordon or a drain.

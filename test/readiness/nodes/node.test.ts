@@ -60,8 +60,15 @@ describe('parseQuantity', () => {
       ['2Ti', 2 * 1024 ** 4],
       ['250m', 0.25],
       ['1k', 1000],
+      ['1.e3', 1000],
+      ['+5E-1', 0.5],
+      ['2E', 2e18],
+      ['50n', 5e-8],
       [8, 8],
-      ...['', 'x', '-1', '1 Gi', 'Ki', '1KiB', undefined, null].map((bad): [unknown, undefined] => [bad, undefined]),
+      ...['', 'x', '-1', '1 Gi', 'Ki', '1KiB', '1K', '1ki', '1e', undefined, null].map((bad): [unknown, undefined] => [
+        bad,
+        undefined,
+      ]),
     ];
     for (const [text, expected] of cases) expect(parseQuantity(text), String(text)).to.equal(expected);
   });
