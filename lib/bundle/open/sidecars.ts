@@ -64,7 +64,10 @@ export async function prepareSidecars(
   };
 }
 
-/** Removes temporary files of a killed run beside a finished bundle, unless another run is active. */
+/**
+ * Removes temporary files of a killed run beside a finished bundle, unless another run is active. Throws
+ * `not-writable`, also for a folder of that name.
+ */
 export async function removeLeftovers(path: string): Promise<void> {
   const sidecars = [`${path}.yaml.partial`, `${path}.sha256.partial`];
   const lock = lockOf(path);
@@ -77,8 +80,8 @@ export async function removeLeftovers(path: string): Promise<void> {
     await using _lock = await takeLock(lock, path);
     for (const leftover of leftovers) await rm(leftover, { force: true });
   } catch (error) {
-    // Do not fail for leftovers, because the bundle is complete.
-    if (!isPluginError(error)) throw error;
+    // Another run may write it. The caller does not fail for leftovers, because the bundle is complete.
+    if (!isPluginError(error)) throw describeWriteError(error, path);
   }
 }
 

@@ -220,6 +220,16 @@ describe('create, again', () => {
       expect(again).to.deep.equal(texts);
     });
 
+    it('warns of a folder with the name of a temporary file', async () => {
+      const path = await putFinished();
+      await mkdir(`${path}.sha256.partial`);
+      const { code, stdout, stderr } = await workshop.create();
+      expect(code).to.equal(0);
+      expect(stdout).to.match(/^Nothing to do/);
+      expect(stderr).to.match(/^warning: the files beside .*\.tar cannot be written: /m);
+      await rmdir(`${path}.sha256.partial`);
+    });
+
     it('reads one whole that was written to after its checksum', async () => {
       const path = await putFinished();
       const file = await openFile(path, 'r+');
