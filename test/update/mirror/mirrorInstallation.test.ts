@@ -1,17 +1,12 @@
 import { X509Certificate } from 'node:crypto';
-import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import type { IncomingMessage } from 'node:http';
-import { createServer, get } from 'node:https';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { text } from 'node:stream/consumers';
 import { expect } from 'chai';
 import type { KubernetesObject } from '../../../lib/config/manifest.ts';
 import { registriesFile } from '../../../lib/node/machine/host.ts';
 import { readConfigFile } from '../../../lib/readiness/nodes/imageRetention.ts';
-import { issueMirrorCertificates, readSecret, servingSecret } from '../../../lib/update/mirror/mirrorCertificates.ts';
+import { readSecret, servingSecret } from '../../../lib/update/mirror/mirrorCertificates.ts';
 import { installMirror, removeMirror } from '../../../lib/update/mirror/mirrorInstallation.ts';
 import * as objects from '../../../lib/update/mirror/mirrorObjects.ts';
 import { MirrorOperator } from '../../fakes/cluster/mirrorOperator.ts';
@@ -298,22 +293,6 @@ describe('installMirror', () => {
     expect(again.filter(({ outcome }) => outcome !== 'unchanged')).to.deep.equal([]);
   });
 
-  it('puts the mirror of a node that is not ready behind the others', async () => {
-    await open('4.22.1', ['192.0.2.11', '192.0.2.12']);
-    const status = { addresses: [{ type: 'InternalIP', address: '192.0.2.11' }] };
-    const labels = { 'node-role.kubernetes.io/master': '' };
-    const conditions = [{ type: 'Ready', status: 'True' }];
-    server.put({
-      apiVersion: 'v1',
-      kind: 'Node',
-      metadata: { name: 'cp0', labels },
-      status: { ...status, conditions },
-    });
-    await installMirror(connected.cluster, options, choice, connected.context);
-    const set = server.find(config, 'ImageDigestMirrorSet', 'oc-upgrade-bundle');
-    expect(objects.readMirrorSet(set)?.addresses).to.deep.equal(['192.0.2.11', '192.0.2.12']);
-  });
-
   it('refuses nodes without an IPv4 address, contradicting policies, and unconfirmed reboots', async () => {
     await open('4.20.3', ['fd00::1']);
     const attempt = () => failureOf(installMirror(connected.cluster, options, choice, connected.context));
@@ -385,25 +364,7 @@ describe('installMirror', () => {
     expect(server.find('v1', 'Secret', 'mirror-ca', 'oc-upgrade-bundle')).to.equal(undefined);
   });
 
-  it('issues a certificate that clients accept for each address, also outside the networks, and for the node itself', async () => {
-    await open();
-    const names = { addresses: ['203.0.113.5'], networks: ['192.0.2.0/24'], port: 9690 };
-    const issued = await issueMirrorCertificates(connected.cluster, names, { mayCreate: true, now: new Date() });
-    expect(issued?.forbidden).to.deep.equal([]);
-    const { 'tls.crt': cert, 'tls.key': key } = await readSecret(connected.cluster, servingSecret);
-    const mirror = createServer({ cert, key }, (_, response) => void response.end('answered'));
-    await once(mirror.listen(0, '127.0.0.1'), 'listening');
-    try {
-      const { port } = mirror.address() as AddressInfo;
-      const asked = get({ host: '127.0.0.1', port, ca: issued?.authority, agent: false });
-      const [response] = (await once(asked, 'response')) as [IncomingMessage];
-      expect(await text(response)).to.equal('answered');
-    } finally {
-      mirror.close();
-    }
-  });
-
-  it('keeps port, quota, content and sources that the next installation or renewal does not name', async () => {
+  it('keeps port, quota, content and sources that the next installation does not name', async () => {
     await open();
     const read = async (): Promise<unknown> => {
       const { port, quota, content } = await readSecret(connected.cluster, servingSecret);
@@ -423,30 +384,8 @@ describe('installMirror', () => {
       'a quota limits whole bundles, and the mirrors keep metadata only',
     );
     await install({});
-    const renewal = { mayCreate: false, now: new Date(Date.now() + 250 * 86_400_000) };
-    await issueMirrorCertificates(connected.cluster, { addresses: ['192.0.2.11'], networks: [] }, renewal);
     expect(await read()).to.deep.equal(chosen);
     await install({ quota: 0, content: 'all', sources: ['quay.io/ours/b'] });
     expect(await read()).to.deep.equal({ ...chosen, quota: '', content: 'all' });
-  });
-
-  it('renews the certificate after two thirds of its time and for new addresses, and never the CA', async () => {
-    await open();
-    const issue = (addresses: string[], days: number, port = 9690) =>
-      issueMirrorCertificates(
-        connected.cluster,
-        { addresses, networks: ['192.0.2.0/24'], port },
-        { mayCreate: true, now: new Date(Date.now() + days * 86_400_000) },
-      );
-    const names = (issued: Awaited<ReturnType<typeof issue>>) => issued?.written.map(({ metadata }) => metadata.name);
-    const first = await issue(['192.0.2.11'], 0);
-    expect(names(first)).to.deep.equal(['mirror-ca', 'mirror-serving']);
-    expect(names(await issue(['192.0.2.11'], 240))).to.deep.equal([]);
-    expect(names(await issue(['192.0.2.11'], 245))).to.deep.equal(['mirror-serving']);
-    const other = await issue(['192.0.2.11', '192.0.2.12', '198.51.100.1'], 246);
-    expect(names(other)).to.deep.equal(['mirror-serving']);
-    expect(other?.forbidden).to.deep.equal(['198.51.100.1']);
-    expect(other?.authority).to.equal(first?.authority);
-    expect(names(await issue(['192.0.2.11'], 246, 9691))).to.deep.equal(['mirror-serving']);
   });
 });

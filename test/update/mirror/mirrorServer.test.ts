@@ -25,6 +25,7 @@ import { readMirrorState, type MirrorState } from '../../../lib/update/record/no
 import { failReads } from '../../fakes/files/failingDisk.ts';
 import { makeAuthority, type Authority, type Certificate } from '../../support/certificates.ts';
 import { makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { retainCopy } from '../../support/content/retainedFolder.ts';
 import { makeContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
@@ -78,14 +79,6 @@ describe('runMirrorServer', () => {
     await made.remove();
     await authority.remove();
   });
-
-  /** Retains a bundle as an agent does: the copy, and the facts beside it. */
-  async function retain(folder: string, path: string, digest: Digest): Promise<string> {
-    const copy = replicaPath(folder, digest);
-    await copyFile(path, copy);
-    await writeFile(copy.replace(/tar$/, 'json'), '{}');
-    return copy;
-  }
 
   async function write({ certificate: cert, key }: Certificate, folder: string): Promise<void> {
     await writeFile(join(folder, 'tls.crt'), cert);
@@ -156,7 +149,7 @@ describe('runMirrorServer', () => {
   const fail = (asked: Promise<Answer>): Promise<Answer | string> => asked.catch(messageOf);
 
   it('serves images by digest under any repository, and their signatures', async () => {
-    await using mirror = await start((folder) => retain(folder, made.path, whole));
+    await using mirror = await start((folder) => retainCopy(folder, made.path, whole));
     const { digest } = made.release;
     expect((await mirror.get('v2/')).status).to.equal(200);
     const manifest = await mirror.get(`${name}/manifests/${digest}`);
@@ -276,7 +269,7 @@ describe('runMirrorServer', () => {
   });
 
   it('answers 404 for tags, missing signatures and unknown digests, and lists nothing', async () => {
-    await using mirror = await start((folder) => retain(folder, made.path, whole));
+    await using mirror = await start((folder) => retainCopy(folder, made.path, whole));
     const other = digestOf('another');
     for (const reference of ['4.12.4-x86_64', attachmentTag(other), other]) {
       const { status, body } = await mirror.get(`${name}/manifests/${reference}`);
@@ -294,7 +287,7 @@ describe('runMirrorServer', () => {
     const path = `${name}/manifests/${digest}`;
     const missing = [...later.release.images.values()].map((image) => image.digest);
     const delta = digestOf(await readFile(later.path));
-    await using mirror = await start((folder) => retain(folder, later.path, delta));
+    await using mirror = await start((folder) => retainCopy(folder, later.path, delta));
     const before = await Promise.all(missing.map((each) => mirror.get(`${name}/manifests/${each}`)));
     expect(before.map(({ status }) => status)).to.include(404);
     const file = baseBlobsPath(mirror.folder, delta);
@@ -314,7 +307,7 @@ describe('runMirrorServer', () => {
     const truncated = replicaPath(mirror.folder, digestOf('truncated'));
     await writeFile(truncated, (await readFile(made.path)).subarray(0, 2000));
     await writeFile(truncated.replace(/tar$/, 'json'), '{}');
-    await retain(mirror.folder, made.path, whole);
+    await retainCopy(mirror.folder, made.path, whole);
     const path = `${name}/manifests/${made.release.digest}`;
     const { serial } = await mirror.until(path, ({ status }) => status === 200);
     // The certificate is read after the folder.
@@ -325,13 +318,13 @@ describe('runMirrorServer', () => {
 
   it('withdraws every image with a corrupt blob, and never sends all of the blob', async () => {
     const { digest } = made.release;
-    await using mirror = await start((folder) => retain(folder, made.path, whole));
+    await using mirror = await start((folder) => retainCopy(folder, made.path, whole));
     const { body } = await mirror.get(`${name}/manifests/${digest}`);
     const [layer] = (JSON.parse(body) as { layers: { digest: Digest }[] }).layers;
     if (!layer) throw new Error('no layer');
     await copyFile(made.path, `${made.path}.intact`);
     await made.damage(layer.digest);
-    await using damaged = await start((folder) => retain(folder, made.path, whole));
+    await using damaged = await start((folder) => retainCopy(folder, made.path, whole));
     await copyFile(`${made.path}.intact`, made.path);
     const blob = await damaged.get(`${name}/blobs/${layer.digest}`).catch((error: unknown) => messageOf(error));
     expect(blob).to.be.oneOf(['aborted', 'socket hang up']);
@@ -339,7 +332,7 @@ describe('runMirrorServer', () => {
     expect((await damaged.get(`${name}/blobs/${layer.digest}`)).status).to.equal(404);
     // Another bundle does not make it whole.
     await using other = await makeBundle({ layerSize: 40_000, version: '4.12.6' });
-    await retain(damaged.folder, other.path, digestOf(await readFile(other.path)));
+    await retainCopy(damaged.folder, other.path, digestOf(await readFile(other.path)));
     await damaged.until(`${name}/manifests/${other.release.digest}`, ({ status }) => status === 200);
     expect((await damaged.get(`${name}/manifests/${digest}`)).status).to.equal(404);
   });
@@ -347,7 +340,7 @@ describe('runMirrorServer', () => {
   it('withdraws an image that cannot be read, reports it, and gives it again when it can be read', async function () {
     if (process.platform !== 'linux') this.skip();
     const { digest } = made.release;
-    await using mirror = await start((folder) => retain(folder, made.path, whole), 50);
+    await using mirror = await start((folder) => retainCopy(folder, made.path, whole), 50);
     const layer = await firstLayer(mirror);
     const copy = replicaPath(mirror.folder, whole);
     const archive = await Archive.open(copy, makeContext());
@@ -366,7 +359,7 @@ describe('runMirrorServer', () => {
   });
 
   it('withdraws an image whose copy became shorter, before it looks at the folder again', async () => {
-    await using mirror = await start((folder) => retain(folder, made.path, whole), undefined, 3_600_000);
+    await using mirror = await start((folder) => retainCopy(folder, made.path, whole), undefined, 3_600_000);
     const layer = await firstLayer(mirror);
     const { digest } = made.release;
     await truncate(replicaPath(mirror.folder, whole), 1024);
@@ -378,12 +371,12 @@ describe('runMirrorServer', () => {
     const { digest } = made.release;
     await copyFile(made.path, `${made.path}.intact`);
     await using mirror = await start(async (folder) => {
-      await retain(folder, made.path, whole);
+      await retainCopy(folder, made.path, whole);
     }, 50);
     const { body } = await mirror.get(`${name}/manifests/${digest}`);
     const { config } = JSON.parse(body) as { config: { digest: Digest } };
     await made.damage(config.digest);
-    await using damaged = await start((folder) => retain(folder, made.path, whole), 50);
+    await using damaged = await start((folder) => retainCopy(folder, made.path, whole), 50);
     await copyFile(`${made.path}.intact`, made.path);
     await damaged.until(`${name}/manifests/${digest}`, ({ status }) => status === 404);
   });
@@ -392,7 +385,7 @@ describe('runMirrorServer', () => {
     await using mirror = await start(() => Promise.resolve());
     const path = `${name}/manifests/${made.release.digest}`;
     expect((await mirror.get(path)).status).to.equal(404);
-    const copy = await retain(mirror.folder, made.path, whole);
+    const copy = await retainCopy(mirror.folder, made.path, whole);
     const { serial } = await mirror.until(path, ({ status }) => status === 200);
     await write(await authority.issue(), mirror.folder);
     await mirror.until(path, (answer) => answer.serial !== serial);
@@ -413,7 +406,7 @@ describe('runMirrorServer', () => {
     await mirror.get(`${name}/manifests/${digestOf('another')}`, { 'user-agent': 'oc-disconnected' });
     const image = `openshift-release-dev/ocp-release@${digest}`;
     await untilState({ versions: [], requests: 0, lacking: [image] });
-    await retain(mirror.folder, made.path, whole);
+    await retainCopy(mirror.folder, made.path, whole);
     const { version } = made.release;
     const retained = { versions: [version], sizes: { [version]: (await stat(made.path)).size } };
     await untilState({ ...retained, requests: 0, lacking: [] });
@@ -429,7 +422,7 @@ describe('runMirrorServer', () => {
       await writeFile(place, '');
     };
     await using mirror = await start(async (folder) => {
-      await retain(folder, made.path, whole);
+      await retainCopy(folder, made.path, whole);
       await obstruct(folder);
     });
     const path = `${name}/manifests/${made.release.digest}`;
@@ -447,7 +440,7 @@ describe('runMirrorServer', () => {
     for (const times of [1, 2]) {
       await rm(replicaPath(mirror.folder, whole));
       await logged('is no longer served', times);
-      await retain(mirror.folder, made.path, whole);
+      await retainCopy(mirror.folder, made.path, whole);
       await logged('is served', times + 1);
     }
     await mirror.until(path, ({ status }) => status === 200);
@@ -458,7 +451,7 @@ describe('runMirrorServer', () => {
     const image = extraImage({ layers: 1, layerSize: 8_000_000 });
     await using large = await makeBundle({ components: ['cli'], extraImages: [image] });
     const digest = digestOf(await readFile(large.path));
-    await using mirror = await start((folder) => retain(folder, large.path, digest));
+    await using mirror = await start((folder) => retainCopy(folder, large.path, digest));
     const blob = large.result.metadata.blobs.find(({ size }) => size >= 8_000_000);
     const path = `${name}/blobs/${blob?.digest ?? ''}`;
     const begun = Array.from({ length: 8 }, () => mirror.ask(path));
@@ -508,7 +501,7 @@ describe('runMirrorServer', () => {
   it('ends without an error if it is stopped while it reads the bundles', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'mirror-'));
     try {
-      await retain(folder, made.path, whole);
+      await retainCopy(folder, made.path, whole);
       const context = makeContext();
       context.interrupt();
       const certificates = folder;

@@ -1,16 +1,13 @@
-import { copyFile, mkdir, mkdtemp, readdir, readlink, rename, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { expect } from 'chai';
 import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import type { ServedResponse } from '../../../lib/content/server.ts';
 import { PluginError } from '../../../lib/errors.ts';
-import { baseBlobsPath, replicaPath } from '../../../lib/node/transfer/replica.ts';
 import { MirrorRequests } from '../../../lib/update/mirror/mirrorServer.ts';
-import { RetainedBundles } from '../../../lib/update/mirror/retainedBundles.ts';
+import type { RetainedBundles } from '../../../lib/update/mirror/retainedBundles.ts';
 import { RetainedContent } from '../../../lib/update/mirror/retainedContent.ts';
 import { flipByte, makeBundle, type TestBundle } from '../../support/content/bundle.ts';
+import { RetainedFolder } from '../../support/content/retainedFolder.ts';
 import { makeContext, type TestContext } from '../../support/context.ts';
 import { failureOf } from '../../support/program/failure.ts';
 import { attachmentTag } from '../../support/release/attachments.ts';
@@ -18,7 +15,7 @@ import { attachmentTag } from '../../support/release/attachments.ts';
 describe('the retained bundles of a node', () => {
   let made: TestBundle;
   let later: TestBundle;
-  let folder: string;
+  let retained: RetainedFolder;
   let context: TestContext;
   let bundles: RetainedBundles;
 
@@ -31,32 +28,15 @@ describe('the retained bundles of a node', () => {
     await later.remove();
   });
   beforeEach(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'retained-'));
-    context = makeContext();
-    bundles = new RetainedBundles(folder, join(folder, 'mirror'), context);
+    retained = await RetainedFolder.open();
+    ({ context, bundles } = retained);
   });
-  afterEach(async () => {
-    await bundles.close();
-    await rm(folder, { recursive: true });
-  });
+  afterEach(() => retained.close());
 
-  /** Retains a copy of a bundle, as an agent does, by a name of its own. */
-  async function retain({ path }: TestBundle, name = path): Promise<string> {
-    const copy = replicaPath(folder, digestOf(name));
-    await copyFile(path, `${copy}.partial`);
-    await rename(`${copy}.partial`, copy);
-    await writeFile(copy.replace(/tar$/, 'json'), '{}');
-    return copy;
-  }
+  const retain = (bundle: TestBundle): Promise<string> => retained.retain(bundle);
   /** Follows the folder, as the server does. */
   async function index(before?: RetainedContent): Promise<RetainedContent> {
-    const files = await bundles.refresh();
-    return RetainedContent.index(files ?? expect.fail('nothing has changed'), before, context);
-  }
-  /** Returns the paths of the folder that this process has open. */
-  async function listOpen(): Promise<string[]> {
-    const links = (await readdir('/proc/self/fd')).map((name) => readlink(`/proc/self/fd/${name}`).catch(() => ''));
-    return (await Promise.all(links)).filter((path) => path.startsWith(folder));
+    return RetainedContent.index(await retained.refresh(), before, context);
   }
   async function firstLayer(content: RetainedContent): Promise<{ digest: Digest; size: number; mediaType: string }> {
     const manifest = await buffer(await content.fetch(await content.resolve(made.release.digest)));
@@ -65,42 +45,6 @@ describe('the retained bundles of a node', () => {
     };
     return layers[0] ?? expect.fail('the release has no layer');
   }
-
-  it('are opened once until their file changes, and name each version once, in order', async () => {
-    const copy = await retain(later);
-    const content = await index();
-    await retain(made, 'a');
-    await retain(made, 'b');
-    await index(content);
-    expect(bundles.versions).to.deep.equal(['4.12.4', '4.12.5']);
-    expect(await bundles.refresh()).to.equal(undefined);
-    expect(context.lines.filter((line) => line.includes('is served'))).to.have.length(3);
-    await flipByte(copy, later.release.digest);
-    expect(await bundles.refresh()).not.to.equal(undefined);
-  });
-
-  it('are still read for clients that have a manifest after their removal, and until the end', async function () {
-    if (process.platform !== 'linux') this.skip();
-    const copy = await retain(made);
-    await retain(later);
-    const content = await index();
-    const layer = await firstLayer(content);
-    await rm(copy);
-    expect((await index(content)).has(made.release.digest)).to.equal(false);
-    expect(digestOf(await buffer(await content.fetch(layer)))).to.equal(layer.digest);
-    expect((await listOpen()).join()).to.include(`${copy} (deleted)`);
-    await bundles.close();
-    expect(await listOpen()).to.deep.equal([]);
-  });
-
-  it('are closed again if their base cannot be opened', async function () {
-    if (process.platform !== 'linux') this.skip();
-    await mkdir(baseBlobsPath(folder, digestOf(later.path)));
-    await retain(later);
-    expect(await bundles.refresh()).to.equal(undefined);
-    expect(context.lines.join()).to.include('is not served');
-    expect(await listOpen()).to.deep.equal([]);
-  });
 
   it('withhold corrupt content while its copy is the same, and give that of another copy', async () => {
     const copy = await retain(made);
@@ -129,10 +73,8 @@ describe('the retained bundles of a node', () => {
 
   it('are not refused because of an interruption', async () => {
     await retain(made);
-    const files = (await bundles.refresh()) ?? expect.fail('nothing has changed');
-    await retain(later);
+    const files = await retained.refresh();
     context.interrupt();
-    await failureOf(bundles.refresh(), 'interrupted');
     await failureOf(RetainedContent.index(files, undefined, context), 'interrupted');
     expect(context.lines.join()).not.to.include('warn');
   });
@@ -140,7 +82,7 @@ describe('the retained bundles of a node', () => {
   it('withhold an image without all of its content, and give the others', async () => {
     await using list = await makeBundle({ arch: 'multi' });
     await retain(list);
-    const files = (await bundles.refresh()) ?? expect.fail('nothing has changed');
+    const files = await retained.refresh();
     const isGiven = async (changed: object): Promise<boolean> =>
       (await RetainedContent.index({ ...files, ...changed }, undefined, context)).has(list.release.digest);
     expect(await isGiven({})).to.equal(true);
