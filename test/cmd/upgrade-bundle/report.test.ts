@@ -1,14 +1,17 @@
-import { mkdir, readFile, readdir, symlink, truncate, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import * as openpgp from 'openpgp';
 import { formatSiteReport } from '../../../lib/config/siteReport.ts';
 import { nameUpdateReport } from '../../../lib/config/updateReport.ts';
-import { planReport } from '../../../lib/node/media/reportRegion.ts';
 import { encryptTo, readEncryptionKey } from '../../../lib/release/signature/encryption.ts';
 import { exportPublicKey } from '../../../lib/release/sigstore/envelope.ts';
-import { makeReportKey, makeUpdateReport, signUpdateReport } from '../../support/content/updateReport.ts';
-import { runSuccessfully } from '../../support/peers.ts';
+import {
+  makeReportKey,
+  makeReportRegion,
+  makeUpdateReport,
+  signUpdateReport,
+} from '../../support/content/updateReport.ts';
 import { executeProgram, type Execution } from '../../support/program/execution.ts';
 import { makeFolder, removeFolder } from '../../support/release/mirrorDirectory.ts';
 
@@ -65,26 +68,15 @@ describe('report', () => {
     expect((await run('show', at('b.json'))).stderr).to.include('is not the report of an update');
   });
 
-  it('show gives advice for a wrong key, and for files that are truncated or no reports', async () => {
+  it('show gives advice for files that are truncated or changed', async () => {
     await put('a.json');
-    const { site } = makeUpdateReport(key);
-    await writeFile(at('site.json'), formatSiteReport(site));
-    const { reportKey: _, ...keyless } = site;
-    await writeFile(at('keyless.json'), formatSiteReport(keyless));
-    await writeFile(at('text'), 'hello\n');
-    for (const file of ['text', 'keyless.json']) {
-      const { stderr } = await run('show', at('a.json'), `--key=${at(file)}`);
-      expect(stderr).to.match(/has no key for reports: .*\nhint: Allow reports at the site/);
-    }
-    expect((await run('show', at('site.json'))).stderr).to.match(/hint: If preflight exported it .* it has the key/);
-    expect((await run('show', at('text'))).stderr).to.contain('hint: Give a drive with reports');
     const bytes = await readFile(at('a.json'));
     await writeFile(at('cut.json'), bytes.subarray(0, bytes.length / 2));
     expect((await run('show', at('cut.json'))).stderr).to.contain('hint: Copy the report from the drive again');
     const [, payload = ''] = /"payload": "(.*)"/.exec(bytes.toString()) ?? [];
     const other = Buffer.from(payload, 'base64').toString().replace('"sequence":3', '"sequence":4');
     await writeFile(at('cut.json'), bytes.toString().replace(payload, Buffer.from(other).toString('base64')));
-    const changed = await run('show', at('cut.json'), `--key=${at('site.json')}`);
+    const changed = await run('show', at('cut.json'), `--key=${at('site.pub')}`);
     expect(changed.stderr).to.match(/by a given key, nor by the key that it names, .*\nhint: Copy the report/);
   });
 
@@ -111,21 +103,14 @@ describe('report', () => {
   }).timeout(60_000);
 
   it('show reads the file of a partition, keeps its reports, and unpacks their files', async () => {
-    const region = Buffer.alloc(8 * 1024 * 1024);
     const gathered = [
       { path: 'objects/upgradebundle.json', content: '[]' },
       { path: '../../escape', content: 'x' },
     ];
-    for (const [sequence, more] of [
-      [1, {}],
-      [2, { reason: 'Failed' as const, gathered }],
-    ] as const) {
-      const report = makeUpdateReport(key, { sequence, created: `2026-11-2${sequence}T10:00:00Z`, ...more });
-      const read = (offset: number, size: number) => Promise.resolve(region.subarray(offset, offset + size));
-      const content = signUpdateReport(report, key);
-      const writes = (await planReport(region.length, { name: nameUpdateReport(report), content }, read)) ?? [];
-      for (const { offset, bytes } of writes) bytes.copy(region, offset);
-    }
+    const made = [{}, { reason: 'Failed' as const, gathered }].map((more, index) =>
+      makeUpdateReport(key, { sequence: index + 1, created: `2026-11-2${index + 1}T10:00:00Z`, ...more }),
+    );
+    const region = await makeReportRegion(key, made);
     await writeFile(at('reports/oc-reports.img'), region);
     const { stdout, code } = await run('show', at('reports'), `--key=${at('site.pub')}`, `--dest-dir=${at('kept')}`);
     expect(code).to.equal(0);
@@ -146,28 +131,13 @@ describe('report', () => {
     const findings = [{ severity: 'blocker', object: 'node/b', message: 'is not\u001b[2J ready' }];
     await put('reports/update-report-b-1.json', { cluster: 'b', site: { findings } as never });
     await writeFile(at('reports/x.json'), '[['.repeat(100_000));
-    await symlink('/etc/passwd', at('reports/link.json'));
-    await runSuccessfully('mkfifo', [at('reports/pipe.json')]);
-    await writeFile(at('reports/huge.json'), '');
-    await truncate(at('reports/huge.json'), 2 ** 40);
-    await writeFile(at('reports/noise.gpg'), Buffer.from([0xc1, 0xff, 0xff, 0xff]));
     const { stdout, code } = await run('list', at('reports'), `--key=${at('site.pub')}`);
     expect(code).to.equal(0);
-    expect(stdout).to.match(/^2 clusters, and 5 files that cannot be used/);
+    expect(stdout).to.match(/^2 clusters, and 1 file that cannot be used/);
     expect(stdout).to.match(/^a +4\.19\.4 +4\.19\.4 Completed 2026-11-20 +1h10m +40.0 GiB +\S+( \S+)? +trusted/m);
     expect(stdout).to.match(/^b .* node\/b is not\ufffd\[2J ready/m);
-    expect(stdout).not.to.include('root:');
     const json = JSON.parse((await run('list', at('reports'), '-o', 'json')).stdout) as { clusters: object[] };
-    expect(json.clusters).to.have.length(7);
-  });
-
-  it('list shows that two keys sign reports of one cluster', async () => {
-    const forger = makeReportKey();
-    await put('reports/update-report-a-1.json', { cluster: 'a' });
-    const forged = makeUpdateReport(forger, { cluster: 'a', sequence: 99 });
-    await writeFile(at('reports/update-report-a-9.json'), signUpdateReport(forged, forger));
-    const { stdout } = await run('list', at('reports'));
-    expect(stdout.match(/2 keys sign reports of this cluster/g)).to.have.length(2);
+    expect(json.clusters).to.have.length(3);
   });
 
   it('list -o csv gives a spreadsheet no formula, and -o html is one page', async () => {

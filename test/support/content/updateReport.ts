@@ -1,5 +1,11 @@
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
-import { encodeUpdateReport, updateReportType, type UpdateReport } from '../../../lib/config/updateReport.ts';
+import {
+  encodeUpdateReport,
+  nameUpdateReport,
+  updateReportType,
+  type UpdateReport,
+} from '../../../lib/config/updateReport.ts';
+import { planReport } from '../../../lib/node/media/reportRegion.ts';
 import { exportPublicKey, signEnvelope } from '../../../lib/release/sigstore/envelope.ts';
 
 /** Creates a key that signs reports. */
@@ -67,4 +73,19 @@ export function makeUpdateReport(key: KeyObject, changes: Partial<UpdateReport> 
 /** Signs a report, as the controller and an agent together do. */
 export function signUpdateReport(report: UpdateReport, key: KeyObject): Buffer {
   return Buffer.from(signEnvelope(updateReportType, encodeUpdateReport(report), key));
+}
+
+/** Returns a region of a drive with signed reports, which were written in this order. */
+export async function makeReportRegion(key: KeyObject, reports: readonly UpdateReport[]): Promise<Buffer> {
+  const region = Buffer.alloc(8 * 1024 * 1024);
+  for (const report of reports) await writeToRegion(region, nameUpdateReport(report), signUpdateReport(report, key));
+  return region;
+}
+
+/** Writes a file into a region. Returns whether the region lacked it. */
+export async function writeToRegion(region: Buffer, name: string, content: Buffer): Promise<boolean> {
+  const read = (offset: number, size: number) => Promise.resolve(region.subarray(offset, offset + size));
+  const writes = await planReport(region.length, { name, content }, read);
+  for (const { offset, bytes } of writes ?? []) bytes.copy(region, offset);
+  return writes !== undefined;
 }
