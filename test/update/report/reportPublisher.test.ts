@@ -1,60 +1,35 @@
 import { expect } from 'chai';
-import { openUpdateReport, updateReportLimits } from '../../../lib/config/updateReport.ts';
+import { updateReportLimits } from '../../../lib/config/updateReport.ts';
 import { exportPublicKey } from '../../../lib/release/sigstore/envelope.ts';
-import { readPolicyKey } from '../../../lib/release/sigstore/trustRoot.ts';
 import type { UpgradeBundle } from '../../../lib/update/record/upgradeBundle.ts';
-import { upgradeBundleDefinition } from '../../../lib/update/record/upgradeBundleDefinition.ts';
-import { reportKeyField, reportMap } from '../../../lib/update/report/reportKey.ts';
-import { unpackReport, ReportPublisher } from '../../../lib/update/report/reportPublisher.ts';
-import { furnish, platformImage } from '../../fakes/cluster/site.ts';
-import { upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
-import { startCluster, type StartedCluster } from '../../support/cluster.ts';
-import { makeReportKey } from '../../support/content/updateReport.ts';
+import { ReportingSite } from '../../fakes/cluster/reportingSite.ts';
+import { platformImage } from '../../fakes/cluster/site.ts';
+import type { StartedCluster } from '../../support/cluster.ts';
 import { until } from '../../support/until.ts';
 
 describe('the published report of a cluster', () => {
-  const key = makeReportKey();
   const namespace = 'oc-upgrade-bundle';
+  let site: ReportingSite;
   let started: StartedCluster;
-  let publisher: ReportPublisher;
 
   beforeEach(async () => {
-    started = await startCluster({ openshift: '4.19.3' });
-    const { server } = started;
-    server.put(upgradeBundleDefinition());
-    furnish(server);
-    for (const name of [namespace, 'openshift-machine-config-operator', 'openshift-cluster-version'])
-      if (!server.find('v1', 'Namespace', name))
-        server.put({ apiVersion: 'v1', kind: 'Namespace', metadata: { name } });
-    server.put({ ...reportMap, data: { [reportKeyField]: exportPublicKey(key).toString() } });
-    server.put({
+    site = await ReportingSite.start();
+    ({ started } = site);
+    started.server.put({
       apiVersion: 'v1',
       kind: 'Pod',
       metadata: { name: 'agent-x', namespace },
       spec: { nodeName: 'worker-0', containers: [{ name: 'agent', image: platformImage('d') }] },
       status: { phase: 'Running' },
     });
-    publisher = new ReportPublisher(started.cluster, { key, tool: 'test/1' }, started.context);
   });
   afterEach(() => started.close());
-
-  const record = (status: object): UpgradeBundle => {
-    return started.server.put({ ...upgradeBundle(), status }) as UpgradeBundle;
-  };
-  const read = async () => {
-    const published = await unpackReport(await started.cluster.read(reportMap));
-    return published && openUpdateReport(published.envelope, 'x', [readPolicyKey(exportPublicKey(key))]).report;
-  };
-  const publish = async (sequence: number, ...records: UpgradeBundle[]) => {
-    publisher.follow(records);
-    await until(async () => (await read())?.sequence === sequence);
-    return (await read()) ?? expect.fail('there is no report');
-  };
+  const record = (status: object): UpgradeBundle => site.record(status);
 
   it('has the site, the record and its backups, and is signed', async () => {
     const backup = { node: 'master-0', path: '/b', version: '4.19.3', time: '2026-11-01T00:00:00Z' };
     const digest = `sha256:${'a'.repeat(64)}`;
-    const report = await publish(
+    const report = await site.publish(
       1,
       record({
         phase: 'Completed',
@@ -63,7 +38,7 @@ describe('the published report of a cluster', () => {
       }),
     );
     expect(report).to.include({ reason: 'Completed', tool: 'test/1' });
-    expect(report.site).to.include({ version: '4.19.3', reportKey: exportPublicKey(key).toString() });
+    expect(report.site).to.include({ version: '4.19.3', reportKey: exportPublicKey(site.key).toString() });
     expect(report.updates[0]?.backups).to.deep.equal([{ ...backup, size: 1, digest }]);
     expect(report.gathered).to.equal(undefined);
   });
@@ -83,7 +58,7 @@ describe('the published report of a cluster', () => {
         lastTransitionTime: '2026-11-01T00:00:00Z',
       },
     ];
-    const stopped = await publish(1, record({ phase: 'Loading', version: '4.19.4', conditions: stalled }));
+    const stopped = await site.publish(1, record({ phase: 'Loading', version: '4.19.4', conditions: stalled }));
     expect(stopped.reason).to.equal('Stopped');
     const log = stopped.gathered?.find(({ path }) => path.includes('agent-x'));
     expect(log?.content)
@@ -91,28 +66,28 @@ describe('the published report of a cluster', () => {
       .and.not.include('hunter2');
     expect(stopped.shortened).to.include(log?.path);
     expect(JSON.stringify(stopped).length).to.be.below(updateReportLimits.content);
-    const failed = await publish(2, record({ phase: 'Failed', version: '4.19.4' }));
+    const failed = await site.publish(2, record({ phase: 'Failed', version: '4.19.4' }));
     expect(failed.reason).to.equal('Failed');
     expect(failed.gathered?.map(({ path }) => path)).to.include('objects/upgradebundle.json');
   });
 
   it('is made again when an update ends, and not before', async () => {
     const loading = record({ phase: 'Loading', version: '4.19.4' });
-    await publish(1, loading);
+    await site.publish(1, loading);
     const { revision } = started.server.objects;
-    publisher.follow([loading]);
-    publisher.follow([record({ phase: 'Pinned', version: '4.19.4' })]);
-    expect((await read())?.sequence).to.equal(1);
-    expect((await publish(2, record({ phase: 'Completed', version: '4.19.4' }))).reason).to.equal('Completed');
+    site.publisher.follow([loading]);
+    site.publisher.follow([record({ phase: 'Pinned', version: '4.19.4' })]);
+    expect((await site.read())?.sequence).to.equal(1);
+    expect((await site.publish(2, record({ phase: 'Completed', version: '4.19.4' }))).reason).to.equal('Completed');
     expect(started.server.objects.revision).to.be.above(revision);
   });
 
   it('is not made twice when another controller leads', async () => {
     const completed = record({ phase: 'Completed', version: '4.19.4' });
-    await publish(1, completed);
+    await site.publish(1, completed);
     const { revision } = started.server.objects;
     const requests = started.server.requests.length;
-    new ReportPublisher(started.cluster, { key, tool: 'test/1' }, started.context).follow([completed]);
+    site.makePublisher().follow([completed]);
     await until(() => started.server.requests.length > requests);
     expect(started.server.objects.revision).to.equal(revision);
   });
@@ -127,7 +102,7 @@ describe('the published report of a cluster', () => {
       {},
       false,
     );
-    publisher.follow([record({ phase: 'Completed', version: '4.19.4' })]);
+    site.publisher.follow([record({ phase: 'Completed', version: '4.19.4' })]);
     await until(() => started.context.lines.some((line) => line.includes('the report of the cluster cannot be made')));
   });
 });
