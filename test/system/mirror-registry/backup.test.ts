@@ -1,15 +1,14 @@
 import { createHash } from 'node:crypto';
 import { chmod, copyFile, cp, mkdir, mkdtemp, readdir, readFile } from 'node:fs/promises';
-import { rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { rename, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { expect } from 'chai';
-import { layOutTar } from '../../../lib/content/archive/tarLayout.ts';
 import type { BackupManifest } from '../../../lib/registry-host/backup/backupFormat.ts';
+import { writeBackupFile } from '../../fakes/mirror-registry/backupFile.ts';
 import { healthy } from '../../fakes/mirror-registry/mirrorRegistryHost.ts';
 import { startMirrorRegistry, type RunningRegistry } from '../../fakes/mirror-registry/mirrorRegistryRun.ts';
-import { imagesOf } from '../../fakes/mirror-registry/mirrorRegistryUnits.ts';
 import { requireRoot } from '../../support/archive/storeReader.ts';
 import { requirePeer, run, runSuccessfully, type RunResult } from '../../support/peers.ts';
 
@@ -410,7 +409,6 @@ describe('backup and restore', function () {
       let unpacked: string;
       let manifest: BackupManifest;
       let own: Record<string, Buffer | string>;
-      let config: string;
 
       beforeEach(async () => {
         await backUp();
@@ -422,31 +420,7 @@ describe('backup and restore', function () {
         manifest = JSON.parse(await readFile(join(unpacked, 'manifest.json'), 'utf8')) as BackupManifest;
         own = {};
         for (const { path } of manifest.files) own[path] = await readFile(join(unpacked, path));
-        config = String(own['quay-config/config.yaml']);
       });
-
-      /** Writes a backup with other files, or with another manifest. */
-      async function write(files: Record<string, string | Buffer>, changed: object = {}): Promise<void> {
-        const entries = Object.entries(files).map(([path, text]) => ({ path, content: Buffer.from(text) }));
-        const listed = entries.map(({ path, content }) => {
-          return { path, size: content.length, sha256: createHash('sha256').update(content).digest('hex') };
-        });
-        const content = Buffer.from(JSON.stringify({ ...manifest, files: listed, ...changed }));
-        const { entries: placed, size } = layOutTar([...entries, { path: 'manifest.json', content }]);
-        const tar = Buffer.alloc(size);
-        for (const { entry, header, position, start } of placed) {
-          header.copy(tar, position);
-          if ('content' in entry) entry.content.copy(tar, start);
-        }
-        await writeFile(file, tar, { mode: 0o600 });
-      }
-
-      /** Packs the files of the backup with tar, after others. */
-      async function pack(options: readonly string[], others: readonly string[] = []): Promise<void> {
-        const all = manifest.files.map(({ path }) => path);
-        const usual = ['-C', unpacked, '-cf', file, '--group=0', '--mtime=@315532800'];
-        await runSuccessfully('tar', [...usual, ...options, ...others, ...all, 'manifest.json']);
-      }
 
       /** Makes each file, and expects a restore to fail with the words. */
       async function expectRefused(
@@ -460,60 +434,23 @@ describe('backup and restore', function () {
         expect([await registry.snapshot(), systemctl().slice(2)]).to.deep.equal([before, []]);
       }
 
-      it('whose entries are others than backup writes', async () => {
-        const [outside, extra] = ['../../../etc/passwd', 'quay-config/extra_ca_certs'];
-        await expectRefused([
-          ['a path outside', () => write({ ...own, [`${extra}/${outside}`]: '' }), 'another header'],
-          ['an absolute path', () => write({ ...own, '/etc/passwd': '' }), 'another header'],
-          ['an unknown file', () => write({ ...own, 'quay-config/run.sh': '' }), 'another header'],
-          ['another owner', () => pack(['--format=ustar', '--owner=1001']), 'another header'],
-          ['a large file', () => write({ ...own, 'quay-config/ssl.cert': Buffer.alloc(5 << 20) }), 'is too large'],
-        ]);
-        await symlink('/etc/passwd', join(unpacked, extra));
-        await expectRefused([['a link', () => pack(['--owner=0'], [extra]), 'another header']]);
-      });
-
-      it('whose manifest or database does not suit', async () => {
-        const postgres = config.replace(/sqlite:\S+/, 'postgresql://x/y');
-        const broken = 'x'.repeat(5000);
-        await expectRefused([
-          ['no database', () => write({ 'quay-config/config.yaml': config }), 'quay_sqlite.db is missing'],
-          ['another list of files', () => write(own, { files: manifest.files.slice(1) }), 'names other files'],
-          ['a newer format', () => write(own, { format: 2 }), 'newer format'],
-          ['escape sequences', () => write(own, { hostname: '\u001b[2J' }), 'malformed'],
-          ['a newer Quay', () => write(own, { quay: imagesOf('2.0.11').quay }), 'is newer than'],
-          ['PostgreSQL', () => write({ ...own, 'quay-config/config.yaml': postgres }), 'PostgreSQL'],
-          ['none', () => write({ ...own, 'database/quay_sqlite.db': broken }), 'in the backup is damaged'],
-        ]);
-      });
-
-      it('that is corrupt, cut or longer', async () => {
+      it('of another form, with a damaged database, or corrupt', async () => {
+        const broken = { ...own, 'database/quay_sqlite.db': 'x'.repeat(5000) };
         const changed = Buffer.from(bytes);
         changed.write('X', 600);
         await expectRefused([
+          ['another form', () => writeBackupFile(file, manifest, own, { files: [] }), 'names other files'],
+          ['a damaged database', () => writeBackupFile(file, manifest, broken), 'in the backup is damaged'],
           ['a changed byte', () => writeFile(file, changed), 'is corrupt'],
-          ['a missing end', () => writeFile(file, bytes.subarray(0, -1000)), 'is truncated'],
-          ['more', () => writeFile(file, Buffer.concat([bytes, Buffer.alloc(512)])), 'more than a backup'],
         ]);
       });
 
-      it('that others can write, and a folder', async () => {
-        await chmod(file, 0o620);
-        await expectRefused([['writable', () => Promise.resolve(), 'cannot be trusted']]);
+      it('that is a folder', async () => {
         await rm(file);
         await mkdir(file);
         const { code, stderr } = await registry.call('restore', [file]);
         expect([code, stderr.includes('is a folder')]).to.deep.equal([2, true]);
       });
-    });
-
-    it('sees a changed byte of the database in a dry run too', async () => {
-      await backUp();
-      const bytes = await readFile(file);
-      const start = bytes.indexOf('SQLite format 3');
-      await writeFile(file, bytes.fill('X', start + 30, start + 31));
-      const { code, stderr } = await registry.call('restore', [file, '--dry-run']);
-      expect([code, stderr.includes('is corrupt')], stderr).to.deep.equal([1, true]);
     });
   });
 });
