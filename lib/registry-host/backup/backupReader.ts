@@ -132,8 +132,9 @@ async function readHeaders(file: FileHandle, path: string, total: number, signal
     }
     if (entries.length === countLimit) throw refused(path, `it has more than ${countLimit} files`);
     const { name, size, length } = await readHeader(file, path, position, block, signal);
-    const limit = name === manifestName ? manifestLimit : isSmallFile(name) ? smallLimit : total;
+    const limit = name === manifestName ? manifestLimit : isSmallFile(name) ? smallLimit : Infinity;
     if (size > limit) throw refused(path, `${name} is too large`);
+    if (position + length + size > total) throw refused(path, 'it is truncated');
     entries.push({ path: name, size, start: position + length });
     position += length + roundToBlock(size);
   }
