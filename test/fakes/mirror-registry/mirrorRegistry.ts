@@ -68,3 +68,14 @@ ${options.configuration ?? ''}`,
   const remove = (): Promise<void> => rm(root, { recursive: true, force: true });
   return { root, home, quayRoot, unitFolder, write, remove, [Symbol.asyncDispose]: remove };
 }
+
+/** Returns a function that installs registries, which are removed after each test of the present suite. */
+export function openFixtures(): (options: FixtureOptions) => Promise<Fixture> {
+  const fixtures: Fixture[] = [];
+  afterEach(() => Promise.all(fixtures.splice(0).map((fixture) => fixture.remove())));
+  return async (options) => {
+    const fixture = await makeFixture(options);
+    fixtures.push(fixture);
+    return fixture;
+  };
+}

@@ -8,13 +8,13 @@ import {
   type HostCertificates,
   formatTrust,
 } from '../../../lib/registry-host/certificates/certificates.ts';
-import { detectInstallation } from '../../../lib/registry-host/detect/detect.ts';
 import type { Installation } from '../../../lib/registry-host/installation/installation.ts';
-import { makeFixture, type Fixture, type FixtureOptions } from '../../fakes/mirror-registry/mirrorRegistry.ts';
+import { openFixtures, type Fixture, type FixtureOptions } from '../../fakes/mirror-registry/mirrorRegistry.ts';
 import {
   installCertificates,
   type InstalledCertificates,
 } from '../../fakes/mirror-registry/mirrorRegistryCertificates.ts';
+import { detectFixture } from '../../fakes/mirror-registry/mirrorRegistryPlan.ts';
 import { requirePeer, run } from '../../support/peers.ts';
 
 // A whole second, as in certificates, so that a certificate of this second is not from the future.
@@ -29,19 +29,17 @@ interface Host {
 
 describe('readCertificates', function () {
   requirePeer(this, 'openssl');
-  const fixtures: Fixture[] = [];
-  afterEach(() => Promise.all(fixtures.splice(0).map((fixture) => fixture.remove())));
+  const open = openFixtures();
 
   async function install(
     certificates: InstalledCertificates = {},
     changes: Partial<FixtureOptions> = {},
   ): Promise<Host> {
     const host = certificates.host ?? 'registry.example.com';
-    const fixture = await makeFixture({ age: '2.0.7', hostname: `${host}:8443`, ...changes });
-    fixtures.push(fixture);
+    const fixture = await open({ age: '2.0.7', hostname: `${host}:8443`, ...changes });
     await installCertificates(fixture, certificates);
     const files = new HostFiles(fixture.root);
-    const { installation } = await detectInstallation(files, { scope: 'auto', home: fixture.home });
+    const { installation } = await detectFixture(fixture);
     const read = (): Promise<HostCertificates> => readCertificates(files, installation, now);
     return { fixture, installation, read, at: (path) => join(fixture.root, fixture.quayRoot, path) };
   }

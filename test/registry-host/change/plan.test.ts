@@ -4,7 +4,7 @@ import { basename, join } from 'node:path';
 import { expect } from 'chai';
 import { formatUnifiedDiff } from '../../../cmd/cli/unifiedDiff.ts';
 import { isUpToDate, requireFeasible } from '../../../lib/registry-host/change/plan.ts';
-import { makeFixture, type Fixture, type FixtureOptions } from '../../fakes/mirror-registry/mirrorRegistry.ts';
+import { openFixtures, type Fixture, type FixtureOptions } from '../../fakes/mirror-registry/mirrorRegistry.ts';
 import { installCertificates, installOwnCertificate } from '../../fakes/mirror-registry/mirrorRegistryCertificates.ts';
 import { planFixture, writeUnits } from '../../fakes/mirror-registry/mirrorRegistryPlan.ts';
 import { fixtureAges, imagesOf } from '../../fakes/mirror-registry/mirrorRegistryUnits.ts';
@@ -14,14 +14,9 @@ import { failureOf } from '../../support/program/failure.ts';
 const { postgres: _, ...latest } = imagesOf('2.0.11');
 
 describe('planUpgrade', () => {
-  const fixtures: Fixture[] = [];
-  afterEach(() => Promise.all(fixtures.splice(0).map((fixture) => fixture.remove())));
-
-  async function install(options: FixtureOptions): Promise<Fixture> {
-    const fixture = await makeFixture({ configuration: 'EXTERNAL_TLS_TERMINATION: true\n', ...options });
-    fixtures.push(fixture);
-    return fixture;
-  }
+  const open = openFixtures();
+  const install = (options: FixtureOptions): Promise<Fixture> =>
+    open({ configuration: 'EXTERNAL_TLS_TERMINATION: true\n', ...options });
 
   for (const age of fixtureAges.filter((name) => name.startsWith('2.'))) {
     for (const scope of ['system', 'user'] as const) {

@@ -6,7 +6,6 @@ import { isPluginError } from '../../../lib/errors.ts';
 import { HostFiles } from '../../../lib/node/machine/hostFiles.ts';
 import { readWritten } from '../../../lib/registry-host/change/openRegistry.ts';
 import { folderOfFile, parseJournal } from '../../../lib/registry-host/change/upgradeJournal.ts';
-import { readState } from '../../../lib/registry-host/detect/registryState.ts';
 import { StateFolder } from '../../../lib/registry-host/installation/stateFolder.ts';
 import { failureOf } from '../../support/program/failure.ts';
 
@@ -105,27 +104,6 @@ describe('the records beside a registry', () => {
     }
     await put('written.json', `["${sha256}"]`);
     expect(await readWritten(state)).to.deep.equal([sha256]);
-  });
-
-  it('count as missing if the last change is recorded in another form', async () => {
-    const state = {
-      images: { quay: { ref: 'quay', id: 'id' } },
-      certs: { leafSha256: sha256, notAfter: '2027-01-01T00:00:00.000Z', origin: 'auto' },
-      unitSha256: { '/units/quay-app.service': sha256 },
-    };
-    await put('state.json', JSON.stringify(state));
-    expect(await readState(files(), installation)).to.deep.equal(state);
-    for (const text of [
-      'null',
-      '{"images":{"quay":null},"unitSha256":{}}',
-      '{"images":{},"unitSha256":{"a":7}}',
-      '{"images":{},"unitSha256":{},"certs":null}',
-      '{"images":{},"unitSha256":{},"certs":{"leafSha256":7}}',
-      '{"images":{},"unitSha256":{},"lastUpgrade":{}}',
-    ]) {
-      await put('state.json', text);
-      expect(await readState(files(), installation), text).to.equal(undefined);
-    }
   });
 });
 

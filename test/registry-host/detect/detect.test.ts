@@ -3,23 +3,14 @@ import { expect } from 'chai';
 import { HostFiles } from '../../../lib/node/machine/hostFiles.ts';
 import { detectInstallation } from '../../../lib/registry-host/detect/detect.ts';
 import type { Inherited, Installation } from '../../../lib/registry-host/installation/installation.ts';
-import { makeFixture, type Fixture, type FixtureOptions } from '../../fakes/mirror-registry/mirrorRegistry.ts';
+import { openFixtures, type Fixture } from '../../fakes/mirror-registry/mirrorRegistry.ts';
+import { detectFixture } from '../../fakes/mirror-registry/mirrorRegistryPlan.ts';
 import { fixtureAges, imagesOf } from '../../fakes/mirror-registry/mirrorRegistryUnits.ts';
 import { failureOf } from '../../support/program/failure.ts';
 
 describe('detectInstallation', () => {
-  const fixtures: Fixture[] = [];
-  afterEach(() => Promise.all(fixtures.splice(0).map((fixture) => fixture.remove())));
-
-  async function install(options: FixtureOptions): Promise<Fixture> {
-    const fixture = await makeFixture(options);
-    fixtures.push(fixture);
-    return fixture;
-  }
-
-  async function detect({ root, home }: Fixture, scope: 'auto' | 'system' | 'user' = 'auto'): Promise<Installation> {
-    return (await detectInstallation(new HostFiles(root), { scope, home })).installation;
-  }
+  const install = openFixtures();
+  const detect = async (fixture: Fixture): Promise<Installation> => (await detectFixture(fixture)).installation;
 
   for (const age of fixtureAges) {
     for (const scope of ['system', 'user'] as const) {
@@ -175,26 +166,7 @@ describe('detectInstallation', () => {
     expect(found.remarks.join()).to.include('port 9443 is published');
   });
 
-  it('refuses a version 3, two installations, none, and one without its configuration', async () => {
-    const fixture = await install({ age: '2.0.7' });
-    await fixture.write('/etc/containers/systemd/quay.container', '[Container]\n');
-    await failureOf(detect(fixture), 'unsupported');
-
-    for (const path of [
-      '/etc/containers/systemd/quay/quay.container',
-      '/usr/share/containers/systemd/users/quay.container',
-    ]) {
-      const newer = await install({ age: '2.0.7' });
-      await newer.write(path, '[Container]\n');
-      await failureOf(detect(newer), 'unsupported');
-    }
-
-    const twice = await install({ age: '2.0.7' });
-    await twice.write('/root/.config/systemd/user/quay-app.service', '[Service]\n');
-    await failureOf(detect(twice), 'conflict');
-    expect((await detect(twice, 'system')).version).to.equal('2.0.7');
-
-    await failureOf(detect(await install({ age: '2.0.7' }), 'user'), 'not-found');
+  it('refuses an installation without its configuration', async () => {
     const lost = await install({ age: '2.0.7', extra: ['-v /elsewhere/quay-config:/quay-registry/conf/stack:Z'] });
     await lost.write(`${lost.quayRoot}/quay-config/config.yaml`, 'SERVER_HOSTNAME: [\n');
     await failureOf(detect(lost), 'invalid-file');
