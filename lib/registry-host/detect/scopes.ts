@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { parseJson } from '#content/oci';
-import { PluginError } from '#errors';
+import { messageOf, PluginError } from '#errors';
 import type { HostFiles, ConfinedPath, Scope } from '#node/machine';
 import { choice, list, matches, object, text, type Static } from '#schema';
 import { removeFile, replaceFile } from '../installation/fileChange.ts';
@@ -138,10 +138,21 @@ export async function readKept(
 ): Promise<(KeptData & { readonly path: string }) | undefined> {
   for (const each of scope === 'auto' ? (['system', 'user'] as const) : [scope]) {
     const { path } = recordOf(each, home);
-    const value: unknown = parseJson((await files.readText(path)) ?? 'null');
+    const value = parseRecord(path, (await files.readText(path)) ?? 'null');
     if (matches(kept, value)) return { ...value, path };
   }
   return undefined;
+}
+
+function parseRecord(path: string, text: string): unknown {
+  try {
+    return parseJson(text);
+  } catch (cause) {
+    throw new PluginError('invalid-file', `${path}, the record of kept data, is damaged: ${messageOf(cause)}`, {
+      hint: 'Move it away, and remove the kept data by hand.',
+      cause,
+    });
+  }
 }
 
 /** Writes the record durably, for root or the user only. Throws `disk-full` and `not-writable`. */

@@ -120,4 +120,12 @@ describe('the record of kept data', () => {
       expect(await readKept(files, { scope: 'user', home: fixture.home }), JSON.stringify(change)).to.equal(undefined);
     }
   });
+
+  it('is refused if it is damaged', async () => {
+    const { fixture, files } = await open();
+    await fixture.write(path, '{');
+    const { message, hint } = await failureOf(readKept(files, { scope: 'auto', home: fixture.home }), 'invalid-file');
+    expect(message).to.match(/^\/root\/.*uninstalled\.json, the record of kept data, is damaged: malformed at /);
+    expect(hint).to.equal('Move it away, and remove the kept data by hand.');
+  });
 });
