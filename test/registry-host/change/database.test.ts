@@ -5,10 +5,8 @@ import { DatabaseSync } from 'node:sqlite';
 import { expect } from 'chai';
 import { HostCommands } from '../../../lib/node/machine/hostCommands.ts';
 import { checkDatabase, restoreDatabase, sizeOfDatabase } from '../../../lib/registry-host/change/database.ts';
-import { kindOf } from '../../../lib/registry-host/change/databaseKind.ts';
-import { PostgresServer } from '../../fakes/mirror-registry/postgresServer.ts';
 import { requireRoot } from '../../support/archive/storeReader.ts';
-import { requireAccount, requirePeer, run } from '../../support/peers.ts';
+import { run } from '../../support/peers.ts';
 import { failureOf } from '../../support/program/failure.ts';
 
 const megabyte = 1024 * 1024;
@@ -71,37 +69,6 @@ describe('the restore of a database in its place', function () {
       expect([await digest('quay_sqlite.db'), await readdir(place)]).to.deep.equal(['old value', ['quay_sqlite.db']]);
     } finally {
       await run('umount', [place]);
-    }
-  });
-
-  it('lets PostgreSQL start only on the whole folder', async function () {
-    requirePeer(this, 'pg_ctlcluster');
-    requireAccount(this);
-    const server = new PostgresServer(place);
-    try {
-      await server.create();
-      await commands.copyFolder(place, join(copy, 'postgres'));
-      // A program that fails after its first file, as at the end of a power supply.
-      await mkdir(join(folder, 'bin'));
-      await writeFile(
-        join(folder, 'bin/cp'),
-        `#!/bin/sh\nmkdir "$3/userdata"\n/bin/cp "$1" "$2" "$3/userdata" ` +
-          `${copy}/postgres/userdata/PG_VERSION\nexit 1\n`,
-      );
-      await chmod(join(folder, 'bin/cp'), 0o755);
-      const half = { ...environment, PATH: `${join(folder, 'bin')}:${process.env['PATH'] ?? ''}` };
-      const failing = new HostCommands({ ...programs, environment: half, signal }, 'system');
-      const kind = kindOf({ isPostgres: true });
-      const failed = await kind.restore(failing, copy, place).catch((error: unknown) => error);
-      expect(String(failed)).to.include('failed');
-      expect(await readdir(join(place, 'userdata'))).to.deep.equal(['PG_VERSION']);
-      await server.start();
-      expect(server.isRunning).to.equal(false);
-      await kind.restore(commands, copy, place);
-      await server.start();
-      expect(await server.query('SELECT count(*) FROM migration')).to.deep.equal(['0']);
-    } finally {
-      await server.remove();
     }
   });
 });
