@@ -168,22 +168,6 @@ describe('oc adm-upgrade-bundle streams', () => {
     expect(JSON.parse((await streams('--apply', '-o', 'json')).stdout)).to.include({ outcome: 'unchanged' });
   });
 
-  it('changes the status before the annotations of an object for another release, and keeps its default', async () => {
-    updateTo(bundle.release.pullspec);
-    start(operator(), '5.0.1');
-    const metadata = { name: 'cluster', annotations: { 'example.com/kept': 'yes' } };
-    const status = { availableStreams: [], defaultStream: 'rhel-10' };
-    const { kind: name } = kind;
-    const apiVersion = 'machineconfiguration.openshift.io/v1';
-    server.put({ apiVersion, kind: name, metadata, spec: { defaultStream: 'rhel-10' }, status });
-    server.requests.splice(0);
-    expect((await streams('--apply')).stdout).to.match(/cluster configured\n$/);
-    const writes = server.requests.filter(({ method }) => method === 'PATCH').map(({ path }) => path);
-    expect(writes.map((path) => path.endsWith('/status'))).to.deep.equal([true, false]);
-    expect(find()?.['status']).to.include({ defaultStream: 'rhel-10' });
-    expect(find()?.metadata).to.have.nested.property('annotations.example\\.com/kept', 'yes');
-  });
-
   it('refuses to write while the controller of the earlier release renders from the object', async () => {
     updateTo(bundle.release.pullspec);
     const apiVersion = 'machineconfiguration.openshift.io/v1';
