@@ -20,7 +20,7 @@ export const hasty = { attempts: 3, baseDelay: 5, longestDelay: 20, longestWait:
 
 /** Connects to a server in this process. */
 export async function connectTo(
-  server: TestApiServer,
+  server: Pick<TestApiServer, 'url'>,
   content: Partial<KubeconfigContent> = {},
   requestTimeout = 60_000,
 ): Promise<ConnectedCluster> {
