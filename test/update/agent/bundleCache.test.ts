@@ -7,16 +7,16 @@ import type { VerifyTrust } from '../../../lib/bundle/open/signatureCheck.ts';
 import { digestOf, type Digest } from '../../../lib/content/oci/reference.ts';
 import { examineFiles } from '../../../lib/node/media/medium.ts';
 import { replicaPath } from '../../../lib/node/transfer/replica.ts';
-import { AgentImages } from '../../../lib/update/agent/agentImages.ts';
 import { AgentLoop } from '../../../lib/update/agent/agentLoop.ts';
 import { AgentPeers, connectToPeers } from '../../../lib/update/agent/agentPeers.ts';
 import { AgentServer } from '../../../lib/update/agent/agentServer.ts';
 import { BundleCache } from '../../../lib/update/agent/bundleCache.ts';
 import { ImageServing } from '../../../lib/update/agent/imageServing.ts';
 import { imageUnitFile, imageUnitName } from '../../../lib/update/mirror/mirrorUnit.ts';
-import { formatNodeReport, readReport, reportKind } from '../../../lib/update/record/nodeReport.ts';
+import { readReport, reportKind } from '../../../lib/update/record/nodeReport.ts';
 import { upgradeBundleKind } from '../../../lib/update/record/upgradeBundle.ts';
 import { upgradeBundleDefinition } from '../../../lib/update/record/upgradeBundleDefinition.ts';
+import { CompleteImages } from '../../fakes/cluster/nodeImages.ts';
 import { node } from '../../fakes/cluster/site.ts';
 import { upgradeBundle } from '../../fakes/cluster/updatingSite.ts';
 import { startCluster, type StartedCluster } from '../../support/cluster.ts';
@@ -25,30 +25,6 @@ import { makeContext } from '../../support/context.ts';
 import { makeRecordedHost, type RecordedHost } from '../../support/program/recordedHost.ts';
 
 const token = '0123456789abcdef0123';
-
-/** The images of a node whose store has everything. */
-class CompleteImages extends AgentImages {
-  override count({ metadata }: Parameters<AgentImages['count']>[0]) {
-    return Promise.resolve({ loaded: metadata.images.length, total: metadata.images.length });
-  }
-}
-
-/** The images of a node that lost one of them, which takes as long to load as a test wants. */
-class LossyImages extends CompleteImages {
-  readonly loading = Promise.withResolvers<undefined>();
-  #isLost = true;
-
-  override async count(facts: Parameters<AgentImages['count']>[0]) {
-    const { loaded, total } = await super.count(facts);
-    return { loaded: this.#isLost ? loaded - 1 : loaded, total };
-  }
-
-  override async load(...[, , , context]: Parameters<AgentImages['load']>): Promise<void> {
-    context.onEvent({ kind: 'image', name: 'the first of those that are present' });
-    await this.loading.promise;
-    this.#isLost = false;
-  }
-}
 
 describe('the copy that a node keeps of a completed update', () => {
   let connected: StartedCluster;
@@ -92,12 +68,7 @@ describe('the copy that a node keeps of a completed update', () => {
   /** Runs the agent until a condition holds, with the bundle on a medium if there is one. */
   async function runUntil(
     holds: () => Promise<boolean>,
-    {
-      isInserted,
-      unread = [],
-      images = new CompleteImages({ root: folder, environment: {} }, 0),
-      serving,
-    }: { isInserted: boolean; unread?: readonly string[]; images?: AgentImages; serving?: ImageServing },
+    { isInserted, unread = [], serving }: { isInserted: boolean; unread?: readonly string[]; serving?: ImageServing },
   ): Promise<void> {
     const context = makeContext();
     const server = await AgentServer.open({ host: '127.0.0.1', port: 0, token }, context);
@@ -105,7 +76,7 @@ describe('the copy that a node keeps of a completed update', () => {
     const tools = {
       server,
       cache,
-      images,
+      images: new CompleteImages({ root: folder, environment: {} }, 0),
       ...(serving && { serving }),
       peers: new AgentPeers(connected.cluster, 'master-0', connections),
     };
@@ -138,56 +109,14 @@ describe('the copy that a node keeps of a completed update', () => {
     return lease && readReport(lease)?.report?.progress;
   };
   const message = async (): Promise<string> => (await progress())?.message ?? '';
-  const damage = async (): Promise<void> => {
-    await using file = await open(copy(), 'r+');
-    await file.write(Buffer.from('damaged'), 0, 7, 200_000);
-  };
-  const unread = [`sha256:${'a'.repeat(64)}`];
 
   it('is replaced from a medium if the mirror cannot read it', async () => {
-    await damage();
-    expect(await isIntact()).to.equal(false);
-    await runUntil(isIntact, { isInserted: true, unread });
-  });
-
-  it('is replaced from another node if the mirror cannot read it', async () => {
-    await damage();
-    const another = await AgentServer.open({ host: '127.0.0.1', port: 0, token }, makeContext());
-    const source = await new BundleCache(join(folder, 'another'), trust).verify(
-      { path: made.path, device: made.folder },
-      digest,
-      makeContext(),
-    );
-    try {
-      another.offer(source.bundle, digest);
-      const progress = { name: 'master-1', phase: 'Pinned', imagesLoaded: 5, imagesTotal: 5, bytes: 0 } as const;
-      const { origin } = another;
-      connected.server.put({ ...formatNodeReport({ bundle: 'x', progress, origin, offers: digest }) });
-      await runUntil(isIntact, { isInserted: false, unread });
-    } finally {
-      await another.close();
-      await source.bundle[Symbol.asyncDispose]();
+    {
+      await using file = await open(copy(), 'r+');
+      await file.write(Buffer.from('damaged'), 0, 7, 200_000);
     }
-  });
-
-  it('serves the intact part while nothing can replace it, and the node names the drive to insert', async () => {
-    await damage();
-    await runUntil(async () => (await message()).includes('its copy of the bundle is damaged'), {
-      isInserted: false,
-      unread,
-    });
-    expect(await message()).to.contain('insert the USB drive with the bundle');
-    expect((await readFile(copy())).length).to.be.greaterThan(0);
-  });
-
-  it('comes back from a medium after it was deleted, also if it was open', async () => {
-    let rounds = 0;
-    const deleteLate = async (): Promise<boolean> => {
-      rounds += 1;
-      if (rounds === 3) await rm(copy());
-      return rounds > 3 && (await isIntact());
-    };
-    await runUntil(deleteLate, { isInserted: true });
+    expect(await isIntact()).to.equal(false);
+    await runUntil(isIntact, { isInserted: true, unread: [`sha256:${'a'.repeat(64)}`] });
   });
 
   describe('without a mirror', () => {
@@ -227,24 +156,5 @@ describe('the copy that a node keeps of a completed update', () => {
       await run(async () => (await message()).includes('insert the USB drive'));
       await run(async () => isServed() && (await isIntact()), true);
     });
-  });
-
-  it('gives back one lost image, and the other images count all the time', async () => {
-    const images = new LossyImages({ root: folder, environment: {} }, 0);
-    const counts = new Set<string>();
-    let loadingRounds = 0;
-    const [all, rest] = [made.result.metadata.images.length, made.result.metadata.images.length - 1];
-    await runUntil(
-      async () => {
-        const { phase, imagesLoaded = 0 } = (await progress()) ?? {};
-        if (phase !== undefined) counts.add(`${phase} ${imagesLoaded}`);
-        if (phase === 'Loading') loadingRounds += 1;
-        if (loadingRounds > 5) images.loading.resolve(undefined);
-        return phase === 'Pinned' && imagesLoaded === all;
-      },
-      { isInserted: false, images },
-    );
-    expect([...counts].filter((each) => each.startsWith('Loading'))).to.deep.equal([`Loading ${rest}`]);
-    expect([...counts].filter((each) => each.endsWith(' 0') && !each.startsWith('Waiting'))).to.deep.equal([]);
   });
 });
