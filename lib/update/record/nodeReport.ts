@@ -12,7 +12,7 @@ import { clusterBackup, type ClusterBackup } from '#node/clusterBackup';
 import { pathOnHost, type Host, mirrorStateFile } from '#node/machine';
 import { withoutBases, type FoundBundle } from '#node/media';
 import { architectures } from '#release/version';
-import { choice, count, list, mapping, object, optional, readStated, text, type Static } from '#schema';
+import { choice, count, list, mapping, matches, object, optional, readStated, text, type Static } from '#schema';
 import { mirrorContents } from './mirrorContent.ts';
 import {
   nodeProgress,
@@ -133,14 +133,24 @@ export const reportKind = {
   labelSelector: labels.part,
 } as const;
 
-/** Returns the Lease with a report and the present time. Long messages are cut. */
-export function formatNodeReport({ offers, progress, backup, ...about }: NodeReport): Written<'Lease'> {
+/**
+ * Returns the Lease with a report and the present time. Long messages are cut, and a proposal that names no object is
+ * left out: a medium can have any bundle, and the rest of the report must be read.
+ */
+export function formatNodeReport({
+  offers,
+  progress,
+  backup,
+  proposal: found,
+  ...about
+}: NodeReport): Written<'Lease'> {
   const { apiVersion, kind, namespace } = reportKind;
   const { name: node, message } = progress;
   const fields = {
     ...about,
     progress: { ...progress, message: message?.slice(0, longest) },
     backup: backup && { ...backup, failure: backup.failure?.slice(0, longest) },
+    proposal: matches(proposal, found) ? found : undefined,
   };
   return {
     apiVersion,

@@ -115,6 +115,14 @@ describe('the report of a node', () => {
     expect(readReport({ apiVersion: '', kind: '', metadata: { name: 'x' } })).to.equal(undefined);
   });
 
+  it('is read without the proposal of a bundle whose version can name no object', () => {
+    const read = (version: string) =>
+      readReport(formatNodeReport({ bundle: '', progress, proposal: { version, arch: 'x86_64' } }))?.report;
+    expect(read('4.20.3')).to.deep.equal({ bundle: '', progress, proposal: { version: '4.20.3', arch: 'x86_64' } });
+    for (const version of ['4.20.3+a', '4.20.3-EC.1', `4.20.3-${'a'.repeat(80)}`])
+      expect(read(version), version).to.deep.equal({ bundle: '', progress });
+  });
+
   it('has no fields that are not stated, because the API server refuses a status with them', () => {
     const lease = formatNodeReport({ bundle: 'u', progress: { ...progress, other: 1 } as NodeProgress });
     expect(readReport(lease)?.report).to.deep.equal({ bundle: 'u', progress });
